@@ -13,7 +13,7 @@ export KERNEL_GEN_WORKLOADS=${2:-60}
 # Suites count up from their first seed: days stand further apart than that.
 export KERNEL_GEN_SEED=$((seed * 100000))
 failed=()
-for suite in verify operators never_refused cpu_templates cuda_templates verify_templates; do
+for suite in verify operators never_refused cpu_templates cuda_templates verify_templates networks; do
   printf '\n== %s, seed %s, %s workloads\n' "$suite" "$KERNEL_GEN_SEED" "$KERNEL_GEN_WORKLOADS"
   # A program of its own, or a module of the one that most suites are in.
   test=(kernels "$suite::")

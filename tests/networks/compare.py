@@ -7,9 +7,9 @@
 
 For each model it writes a crate with the model's spec, builds it in release mode, runs both on the same random inputs and
 prints a row of a table: nodes of the model, launches, bytes of memory between them and of weights, build time, largest error
-relative to the largest number of the result, the medians of both times on one thread (`--threads 2` for two), taken in
-turns, and of a process of its own, the time to the first result and the most memory until then (of Python's only what ONNX Runtime
-adds). It ends with 1 if an error is too large.
+relative to the largest number of the result, the medians of both times, taken in turns, and of a process of its own, the time to the
+first result and the most memory until then (of Python's only what ONNX Runtime adds). With `--threads 1,2` it runs each model on one
+thread and on two. It ends with 1 if an error is too large.
 """
 
 import argparse
@@ -164,14 +164,14 @@ def alone(path, threads, folder, given):
 
 
 def compare(path, shapes, args, folder):
-    """Builds a model, runs it beside ONNX Runtime, and gives the row of the table."""
+    """Builds a model, runs it beside ONNX Runtime, and gives a row of the table for each number of threads."""
     model = onnx.load(str(path))
     nodes = len(model.graph.node)
     if args.random_weights:
         model = with_weights(model)
         path = folder / "model.onnx"
         onnx.save(model, str(path))
-    theirs = session(path, args.threads)
+    theirs = session(path, args.threads[0])
     names_in = [i.name for i in theirs.get_inputs()]
     names_out = [o.name for o in theirs.get_outputs()]
     random = np.random.default_rng(1)
@@ -215,10 +215,22 @@ def compare(path, shapes, args, folder):
     if made.returncode:
         errors = [line for line in made.stderr.splitlines() if line.startswith("error")]
         raise RuntimeError("\n".join(errors[:12]) or made.stderr[-2000:])
+    generated = sorted((args.target / "release/build").glob("compared-*/out/kernels.rs"), key=lambda p: p.stat().st_mtime)[-1]
+    steps = len(re.findall(r"// Step \d+:", generated.read_text()))
+    weights = (generated.parent / "kernel-gen-kernels/net.weights").stat().st_size
+    results = [(name, expected) for (name, _, _), expected in zip(outs, wanted)]
+    for threads in args.threads:
+        arena, worst, *rest = run(path, threads, args, folder, given, results)
+        yield (nodes, steps, arena, weights, built, worst, threads, *rest)
+
+
+def run(path, threads, args, folder, given, results):
+    """Runs the program that was built beside ONNX Runtime: bytes between launches, error, times, first results and memory of both."""
+    theirs = session(path, threads)
     program = args.target / "release/compared"
-    ours = subprocess.Popen([program, str(args.threads), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    ours = subprocess.Popen([program, str(threads), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     arena, first, peak = map(float, ours.stdout.readline().split())
-    their_first, their_peak = alone(path, args.threads, folder, given)
+    their_first, their_peak = alone(path, threads, folder, given)
 
     def run_ours(runs):
         ours.stdin.write(f"{runs}\n")
@@ -243,22 +255,19 @@ def compare(path, shapes, args, folder):
     ours.stdin.close()
     ours.wait()
     worst = 0.0
-    for (name, _, original), expected in zip(outs, wanted):
+    for name, expected in results:
         kind = np.int64 if expected.dtype.kind in "iu" else np.float32
         found = np.fromfile(folder / f"{name}.out", kind).reshape(expected.shape)
         error = np.abs(found.astype(np.float64) - expected).max() / max(np.abs(expected).max(), 1e-30)
         worst = max(worst, float(error) if np.isfinite(error) else float("inf"))
-    generated = sorted((args.target / "release/build").glob("compared-*/out/kernels.rs"), key=lambda p: p.stat().st_mtime)[-1]
-    steps = len(re.findall(r"// Step \d+:", generated.read_text()))
-    weights = (generated.parent / "kernel-gen-kernels/net.weights").stat().st_size
-    mine, peer = statistics.median(times[0]), statistics.median(times[1])
-    return (nodes, steps, int(arena), weights, built, worst, mine, peer, (first, their_first), (peak, their_peak))
+    mine, peer = map(statistics.median, times)
+    return (int(arena), worst, mine, peer, (first, their_first), (peak, their_peak))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", help="light, or files and shapes: model.onnx x=1,3,224,224")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", default="1", help="how many; with commas, one after the other")
     parser.add_argument("--batch", type=int, default=1, help="what dynamic extents are, where no shape is given")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each of the two is timed; 0 for not at all")
     parser.add_argument("--levels", default="x86-64-v3", help="the CPU levels that are built, beside the lowest")
@@ -268,6 +277,7 @@ def main():
     parser.add_argument("--target", type=pathlib.Path, default=ROOT / "target/networks")
     args = parser.parse_args()
     args.target = args.target.resolve()
+    args.threads = [int(n) for n in args.threads.split(",")]
     work = []
     for word in args.models:
         if word == "light":
@@ -278,28 +288,29 @@ def main():
             work[-1][1][name] = [int(n) for n in shape.split(",")]
         else:
             work.append((pathlib.Path(word), {}))
-    print("| model | nodes | launches | arena KiB | weights KiB | build s | error | time ms | ONNX Runtime ms | ratio | first result ms, theirs | peak MiB, theirs |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
-    failed, ratios = 0, []
+    print("| model | nodes | launches | arena KiB | weights KiB | build s | error | threads | time ms | ONNX Runtime ms | ratio "
+          "| first result ms, theirs | peak MiB, theirs |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    failed, ratios = 0, {threads: [] for threads in args.threads}
     for path, shapes in work:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                row = compare(path, shapes, args, pathlib.Path(folder))
+                for row in compare(path, shapes, args, pathlib.Path(folder)):
+                    nodes, steps, arena, weights, built, worst, threads, mine, peer, first, peak = row
+                    failed += worst > 1e-4
+                    ratios[threads].append(peer / mine)
+                    print(
+                        f"| {path.stem} | {nodes} | {steps} | {arena // 1024} | {weights // 1024} | {built:.0f} | {worst:.1e} "
+                        f"| {threads} | {mine * 1e3:.2f} | {peer * 1e3:.2f} | {peer / mine:.2f} "
+                        f"| {first[0] * 1e3:.0f}, {first[1] * 1e3:.0f} | {peak[0] / 1024:.0f}, {peak[1] / 1024:.0f} |",
+                        flush=True,
+                    )
             except Exception as error:  # noqa: BLE001: one model that fails is a row, and the others go on.
                 print(f"| {path.stem} | failed: {error} |", flush=True)
                 failed += 1
-                continue
-        nodes, steps, arena, weights, built, worst, mine, peer, first, peak = row
-        failed += worst > 1e-4
-        ratios.append(peer / mine)
-        print(
-            f"| {path.stem} | {nodes} | {steps} | {arena // 1024} | {weights // 1024} | {built:.0f} | {worst:.1e} "
-            f"| {mine * 1e3:.2f} | {peer * 1e3:.2f} | {peer / mine:.2f} "
-            f"| {first[0] * 1e3:.0f}, {first[1] * 1e3:.0f} | {peak[0] / 1024:.0f}, {peak[1] / 1024:.0f} |",
-            flush=True,
-        )
-    if len(ratios) > 1:
-        print(f"geometric mean of the ratios: {statistics.geometric_mean(ratios):.2f}")
+    for threads, all in ratios.items():
+        if len(all) > 1:
+            print(f"geometric mean of the ratios, {threads} threads: {statistics.geometric_mean(all):.2f}, lowest {min(all):.2f}")
     return 1 if failed else 0
 
 

@@ -148,8 +148,12 @@ RUST = {"f32": "f32", "f16": "F16", "bf16": "Bf16"}
 LIMIT = {"f32": "1e-3", "f16": "3e-2", "bf16": "2e-1"}
 
 
+# Elements after which rounded weights repeat: a prime number, so that rows and tiles do not begin anew together.
+PERIOD = 262147
+
+
 def coarse(model):
-    """Rounds weights to seven values each."""
+    """Rounds weights to seven values each, which repeat in large ones."""
     for tensor in model.graph.initializer:
         if tensor.data_type != onnx.TensorProto.FLOAT:
             continue
@@ -159,6 +163,7 @@ def coarse(model):
         # As near to what they were as that goes: numbers must not outgrow f16.
         step = 0.8 * values.std()
         rounded = (np.clip(np.round(values / step), -3, 3) * step).astype(np.float16).astype(np.float32)
+        rounded = np.resize(rounded.reshape(-1)[:PERIOD], values.shape)
         tensor.CopyFrom(onnx.numpy_helper.from_array(rounded, tensor.name))
     return model
 

@@ -63,6 +63,10 @@ pub(crate) fn is_hardware(l: &For) -> bool {
 pub(crate) fn shared_with_others(kernel: &Kernel, s: &Stmt) -> [BTreeSet<BufferId>; 2] {
     let mut touched = [BTreeSet::new(), BTreeSet::new()];
     s.walk(&mut |s| {
+        // A hint takes nothing of what memory holds.
+        if matches!(s, Stmt::Gpu(Gpu::Prefetch { .. })) {
+            return;
+        }
         s.accesses(&mut |a| {
             if kernel.buffer(a.buffer).scope == Scope::Global {
                 touched[usize::from(a.writes)].insert(a.buffer);

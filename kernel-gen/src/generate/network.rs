@@ -176,3 +176,44 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     };
     (module, (name, file.bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Source, Tensor, Value};
+
+    #[test]
+    fn finite_weights_stay_finite_and_what_is_not_zero_stays_so() {
+        let constant = Tensor::floats(&[6], [1e9, -1e-30, 0.0, 65519.0, f32::NEG_INFINITY, 0.1].as_slice());
+        let value = |dtype, source| Value { name: String::new(), shape: vec![6], dtype, source };
+        let program = Program { values: vec![value(DType::F32, Source::Constant(constant))], ..Program::default() };
+        let bits = |dtype| {
+            let mut file = File { bytes: vec![], sections: vec![] };
+            let section = file.push(&program, 0, dtype);
+            assert_eq!((section.offset, section.elements, file.bytes.len()), (0, 6, 12));
+            file.bytes.chunks(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect::<Vec<_>>()
+        };
+        // 65504, the smallest subnormal, and what 0.1 is nearest to.
+        assert_eq!(bits(DType::F16), [0x7bff, 0x8001, 0, 0x7bff, 0xfc00, 0x2e66]);
+        assert_eq!(bits(DType::Bf16)[..3], [0x4e6e, 0x8da2, 0]);
+    }
+
+    #[test]
+    fn constants_of_the_same_bytes_lie_in_the_file_once() {
+        let value = |numbers: &[f32]| {
+            let constant = Tensor::floats(&[numbers.len() as i64], numbers);
+            let shape = constant.shape.clone();
+            Value { name: String::new(), shape, dtype: DType::F32, source: Source::Constant(constant) }
+        };
+        let values = vec![value(&[1.0, 2.0]), value(&[3.0]), value(&[1.0, 2.0]), value(&[1.0]), value(&[3.0, 4.0])];
+        let program = Program { values, ..Program::default() };
+        let mut file = File { bytes: vec![], sections: vec![] };
+        let places: Vec<(u64, i64)> = (0..5)
+            .map(|id| file.push_once(&program, id, DType::F32))
+            .map(|section| (section.offset, section.elements))
+            .collect();
+        // The fourth is the beginning of the first; the last only begins with the second.
+        assert_eq!(places, [(0, 2), (64, 1), (0, 2), (0, 1), (128, 2)]);
+        assert_eq!(file.bytes.len(), 136);
+    }
+}

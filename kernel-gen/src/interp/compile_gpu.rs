@@ -129,7 +129,9 @@ impl<'k> Compiler<'k> {
             Gpu::FenceAsync => GpuOp::Fence,
             Gpu::NamedBarrier { id, threads } => GpuOp::Named { id: *id, threads: *threads },
             Gpu::ClusterBarrier => GpuOp::Cluster,
-            Gpu::SetMaxRegisters(_) | Gpu::DependencyWait | Gpu::DependencyLaunch => GpuOp::Nothing,
+            Gpu::SetMaxRegisters(_) | Gpu::Prefetch { .. } | Gpu::DependencyWait | Gpu::DependencyLaunch => {
+                GpuOp::Nothing
+            }
         };
         self.p.gpu.push(op);
         self.emit(Op::Gpu { gpu: self.p.gpu.len() as u32 - 1 });

@@ -275,6 +275,12 @@ pub enum Gpu {
     ClusterBarrier,
     /// Asks for this many registers a thread from here on, for this warpgroup.
     SetMaxRegisters(u32),
+    /// Asks for neighbouring elements of global memory to be brought into the second-level cache, which all blocks see the same through:
+    /// a hint, which may run before the launches in front have ended whatever they write.
+    Prefetch {
+        /// Whole rows of a dense tensor, or a part of one.
+        src: Tile,
+    },
     /// Waits until the launches before this one in the stream have completed.
     DependencyWait,
     /// The next launch in the stream may begin.

@@ -94,6 +94,7 @@ macro_rules! parts {
             }
             Gpu::ClusterBarrier => vec![Word("barrier"), Word("cluster")],
             Gpu::SetMaxRegisters(n) => vec![Word("set_max_registers"), Count(n)],
+            Gpu::Prefetch { src } => vec![Word("prefetch"), Read(src)],
             Gpu::DependencyWait => vec![Word("dependency"), Word("wait")],
             Gpu::DependencyLaunch => vec![Word("dependency"), Word("launch")],
         }
@@ -129,6 +130,7 @@ impl Gpu {
             Gpu::NamedBarrier { id: 0, threads: 0 },
             Gpu::ClusterBarrier,
             Gpu::SetMaxRegisters(0),
+            Gpu::Prefetch { src: tile() },
             Gpu::DependencyWait,
             Gpu::DependencyLaunch,
         ];

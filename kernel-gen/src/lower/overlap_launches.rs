@@ -16,6 +16,10 @@
 //! touched behind the wait only. Copies of constants are asynchronous, so those that share a loop with other copies can be
 //! started by a loop of their own in front of the wait; they then belong to the first group that is committed.
 //!
+//! Large constants are asked for in front of the wait, by a `prefetch` of a piece by each block: a network's weights leave the
+//! second-level cache from one run to the next, and while the launch in front is at work on some multiprocessors, others can bring
+//! what this one is about to read.
+//!
 //! The next launch is let go behind the wait and not before. So when it begins, everything in front of *this* launch
 //! has ended, and what it reads early can only be in the way of this one: whoever starts launches has one to look at. It
 //! costs nothing, because a launch is under way for much longer behind its wait than the next one takes to begin.
@@ -26,7 +30,8 @@
 
 use super::passes::Lowered;
 use crate::analysis::dependency::{is_hardware, shared_with_others};
-use crate::ir::{BufferId, For, Gpu, Kernel, LoopKind, Stmt};
+use crate::integer::ceil_div;
+use crate::ir::{BufferId, Expr, For, Gpu, Kernel, LoopKind, Stmt, Tile, VarId};
 use std::collections::BTreeSet;
 
 /// See the module's text. `constants` are positions in the kernel's parameters. A launch of more than `most_blocks` stays as it
@@ -35,9 +40,15 @@ use std::collections::BTreeSet;
 pub fn overlap_launches(mut lowered: Lowered, constants: &[usize], most_blocks: i64) -> Lowered {
     let constants = constants.iter().filter_map(|i| lowered.kernel.params.get(*i).copied()).collect();
     let body = std::mem::take(&mut lowered.kernel.body);
-    let mut overlap = Overlap { kernel: &mut lowered.kernel, constants };
-    let body =
-        body.into_iter().map(|s| if depends(&s) || blocks(&s) > most_blocks { s } else { overlap.launch(s) }).collect();
+    let mut overlap = Overlap { kernel: &mut lowered.kernel, constants, hardware: vec![] };
+    let each = |s: Stmt| {
+        if depends(&s) || blocks(&s) > most_blocks {
+            return s;
+        }
+        overlap.hardware.clear();
+        overlap.launch(s)
+    };
+    let body = body.into_iter().map(each).collect();
     lowered.kernel.body = body;
     lowered
 }
@@ -66,13 +77,22 @@ fn blocks(launch: &Stmt) -> i64 {
 struct Overlap<'a> {
     kernel: &'a mut Kernel,
     constants: BTreeSet<BufferId>,
+    /// The loops over the hardware's indices around what each thread does.
+    hardware: Vec<(VarId, i64, LoopKind)>,
 }
+
+/// What addresses and bytes of a prefetch are multiples of.
+const PREFETCH_UNIT: i64 = 16;
+
+/// Constants of fewer bytes are there in no time.
+const WORTH_ASKING: i64 = 128 << 10;
 
 impl Overlap<'_> {
     /// Goes down to where a launch's threads begin.
     fn launch(&mut self, s: Stmt) -> Stmt {
         match s {
             Stmt::For(l) if is_hardware(&l) => {
+                self.hardware.push((l.var, l.extent, l.kind));
                 let body = match l.body.split_last() {
                     Some((Stmt::For(inner), before))
                         if is_hardware(inner) && before.iter().all(|s| matches!(s, Stmt::Alloc(_))) =>
@@ -98,7 +118,9 @@ impl Overlap<'_> {
     /// Puts the wait into the list of what each thread does.
     fn threads(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
         let at = body.iter().position(|s| self.waits(s)).unwrap_or(body.len());
-        let mut out = body;
+        let mut out: Vec<Stmt> = self.constants.iter().filter_map(|b| self.prefetch(*b)).collect();
+        let at = at + out.len();
+        out.extend(body);
         let behind = out.split_off(at);
         let mut behind = behind.into_iter();
         let first = behind.next().map(|s| self.copies_apart(s));
@@ -109,6 +131,46 @@ impl Overlap<'_> {
         out.extend(rest);
         out.extend(behind);
         out
+    }
+
+    /// Asks for a constant, a piece by the first thread of each block; nothing if it is small, or no whole number of units.
+    fn prefetch(&self, constant: BufferId) -> Option<Stmt> {
+        let b = self.kernel.buffer(constant);
+        let (size, shape) = (b.dtype.bytes() as i64, &b.shape);
+        if b.extent_bytes() < WORTH_ASKING || b.offset != 0 || b.extent_bytes() != shape.iter().product::<i64>() * size
+        {
+            return None;
+        }
+        let (mut block, mut blocks, mut first) = (Expr::Int(0), 1, Expr::Int(0));
+        for (var, extent, kind) in &self.hardware {
+            match kind {
+                LoopKind::Thread(_) => first = first + Expr::from(*var),
+                _ => (block, blocks) = (block * *extent + Expr::from(*var), blocks * extent),
+            }
+        }
+        // The dimensions in front of one that has pieces for all blocks are whole numbers of pieces apart.
+        let outer = |d: usize| shape[..d].iter().product::<i64>();
+        let cut = (0..shape.len()).find(|d| outer(d + 1) >= blocks).unwrap_or(shape.len() - 1);
+        let piece = ceil_div(shape[cut], (blocks / outer(cut)).max(1));
+        let pieces = ceil_div(shape[cut], piece);
+        let behind: i64 = shape[cut + 1..].iter().product();
+        if piece * behind * size % PREFETCH_UNIT != 0 || behind * size % PREFETCH_UNIT != 0 && piece < shape[cut] {
+            return None;
+        }
+        // The last piece ends with the dimension.
+        let begin = (block.clone().floor_mod(pieces) * piece).min(shape[cut] - piece);
+        let mut rest = block.clone().floor_div(pieces);
+        let mut origin = vec![Expr::Int(0); shape.len()];
+        origin[cut] = begin;
+        for d in (0..cut).rev() {
+            origin[d] = rest.clone().floor_mod(shape[d]);
+            rest = rest.floor_div(shape[d]);
+        }
+        let mut extents = vec![1; cut];
+        extents.push(piece);
+        extents.extend(&shape[cut + 1..]);
+        let asks = first.eq(0).and(block.lt(outer(cut) * pieces));
+        Some(Stmt::if_(asks, vec![Stmt::Gpu(Gpu::Prefetch { src: Tile { buffer: constant, origin, extents } })]))
     }
 
     /// Takes a serial loop apart into one that starts the copies of constants and one that does the rest.
@@ -183,6 +245,25 @@ mod tests {
         assert!(at(&kernel, "copy_async pixels").iter().all(|l| *l > wait), "{kernel}");
         assert!(at(&kernel, "y[").iter().skip(1).all(|l| *l > wait), "{kernel}");
         assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![1])));
+    }
+
+    #[test]
+    fn large_constants_are_asked_for_in_front_of_the_wait_in_pieces() {
+        let text = RING.replace("w: f32[256]", "w: f32[3, 100, 128]").replace("0..1 grid.x", "0..40 grid.x");
+        let text = text.replace("w[ahead * 64 + t: 1]", "w[0: 1, ahead: 1, t: 1]");
+        let text = text
+            .replace("y[t] =", "if block == 0 { y[t] =")
+            .replace("63 - t]\n            }", "63 - t] }\n            }");
+        let kernel = overlap_launches(lowered(&text), &[1], 132).kernel;
+        let lines = at(&kernel, "prefetch w[");
+        let [wait] = at(&kernel, "dependency wait")[..] else { panic!("{kernel}") };
+        assert!(lines.len() == 1 && lines[0] < wait, "{kernel}");
+        // 13 pieces for each of three: 8 rows, and what is left.
+        let text = kernel.to_string();
+        assert!(text.contains("if t == 0 && block < 39 {"), "{text}");
+        assert!(text.contains("prefetch w[block / 13 % 3: 1, min(block % 13 * 8, 92): 8, 0: 128]"), "{text}");
+        assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![1])));
+        verify(kernel, &Limits::cuda()).unwrap();
     }
 
     #[test]

@@ -735,6 +735,15 @@ fn wrong_models() -> Vec<Wrong> {
             ),
             "a range from 0 to 1 by 0",
         ),
+        ("integers as a result", one("Shape", &["x"], vec![]), "output `y`: it is the same integers whatever"),
+        (
+            "a constant of a gigabyte of a few bytes",
+            of_nodes(
+                vec![node("Expand", &["one", "to"], &["large"], vec![]), node("Add", &["x", "large"], &["y"], vec![])],
+                vec![floats("one", &[1], &[1.0]), integers("to", &[1], &[1 << 30])],
+            ),
+            "with it, constants of 1073741824 elements are computed from the file",
+        ),
     ]
 }
 
@@ -769,8 +778,9 @@ fn all_that_cannot_be_compiled_is_said_at_once() {
 #[test]
 fn bytes_that_are_cut_or_changed_are_an_error_or_a_model_and_never_a_panic() {
     let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let first = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut read_anyway = 0;
-    for seed in 0..count {
+    for seed in first..first + count {
         let mut rng = Rng::new(seed);
         let mut bytes = random(seed % 50).write_buf().unwrap();
         if rng.one_in(3) {

@@ -13,6 +13,9 @@ const MOST_BOX: i64 = 256;
 const MOST_RANK: usize = 5;
 const MOST_STEP: i64 = 8;
 
+/// What the bytes of a prefetch are a multiple of (PTX ISA, "cp.async.bulk.prefetch").
+const PREFETCH_UNIT: i64 = 16;
+
 /// Bytes that an mbarrier counts, and arrivals (PTX ISA, "Contents of the mbarrier object").
 const MOST_COUNT: i64 = (1 << 20) - 1;
 
@@ -93,6 +96,18 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             if threads % 32 != 0 || !(32..=1024).contains(threads) {
                 let cause = format!("{threads} threads are to come to a barrier");
                 return Err((FaultKind::BarrierMisuse, cause, "let whole warps come, up to 1024 threads"));
+            }
+            Ok(())
+        }
+        Gpu::Prefetch { src } => {
+            c.scope(src, "prefetch is for", |s| s == Scope::Global, "global memory")?;
+            let b = c.kernel.buffer(src.buffer);
+            let whole =
+                src.extents.iter().zip(&b.shape).rev().skip_while(|(n, of)| n == of).skip(1).all(|(n, _)| *n == 1);
+            let bytes = src.extents.iter().product::<i64>() * b.dtype.bytes() as i64;
+            if !whole || bytes % PREFETCH_UNIT != 0 {
+                let cause = format!("prefetch of {:?} elements of {:?}", src.extents, b.shape);
+                return Err((FaultKind::TypeMismatch, cause, "name neighbours, a multiple of 16 bytes"));
             }
             Ok(())
         }

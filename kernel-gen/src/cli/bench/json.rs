@@ -30,6 +30,7 @@ pub(super) fn report(report: &Report) -> Json {
             "cold_peer_to_now": mean(summary.cold_peer),
             "peer_to_apart": mean(summary.apart_peer),
             "cold_peer_to_apart": mean(summary.cold_apart_peer),
+            "sums_us": summary.sums.map(|s| json!({ "chosen": s.chosen, "default": s.default, "peer": s.peer })),
             "confirmed": summary.counts.confirmed,
             "slower": summary.counts.slower,
             "faster": summary.counts.faster,

@@ -67,6 +67,7 @@ impl Body<'_> {
                 self.instruction(&format!("setmaxnreg.{direction}.sync.aligned.u32 {n}"));
                 Ok(())
             }
+            Gpu::Prefetch { src } => self.prefetch(src),
             Gpu::DependencyWait => self.dependency("wait"),
             Gpu::DependencyLaunch => self.dependency("launch_dependents"),
         }
@@ -91,6 +92,15 @@ impl Body<'_> {
         // Launches overlap from the same architecture on that has clusters.
         self.need(CudaFeature::Cluster, "overlap of launches")?;
         self.instruction(&format!("griddepcontrol.{what}"));
+        Ok(())
+    }
+
+    fn prefetch(&mut self, src: &Tile) -> Result<(), EmitError> {
+        self.need(CudaFeature::Tma, "a prefetch")?;
+        let prefetch = self.ptx(Ptx::Prefetch);
+        let from = self.plain_pointer(src.buffer, &self.offset(src.buffer, &src.origin))?;
+        let bytes = src.extents.iter().product::<i64>() * self.kernel.buffer(src.buffer).dtype.bytes() as i64;
+        self.line(&format!("{prefetch}({from}, {bytes});"));
         Ok(())
     }
 

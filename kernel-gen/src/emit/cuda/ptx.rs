@@ -29,6 +29,8 @@ pub(super) enum Ptx {
     TensorLoad { rank: usize, multicast: bool },
     /// Stores a box of a tensor.
     TensorStore { rank: usize },
+    /// Asks the second-level cache for bytes of global memory.
+    Prefetch,
     /// `ldmatrix` of four 8 x 8 matrices.
     Ldmatrix { transposed: bool },
     /// `ldmatrix` of two 8 x 8 matrices.
@@ -148,6 +150,7 @@ impl Ptx {
                 format!("tma_load_{rank}d{}", if multicast { "_multicast" } else { "" })
             }
             Ptx::TensorStore { rank } => format!("tma_store_{rank}d"),
+            Ptx::Prefetch => "prefetch_l2".into(),
             Ptx::Ldmatrix { transposed } => format!("mma_ldmatrix{}", if transposed { "_transposed" } else { "" }),
             Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
             Ptx::LoadRow => "mma_load_row".into(),
@@ -268,6 +271,11 @@ impl Ptx {
                      \"l\"(&map), \"r\"(shared_address(from)){operands} : \"memory\");\n}}\n"
                 )
             }
+            // 9.7.9.25.4: a multiple of 16 bytes from one of 16 on.
+            Ptx::Prefetch => format!(
+                "KG_FN void {name}(const void *from, int bytes) {{\n  \
+                 asm volatile(\"cp.async.bulk.prefetch.L2.global [%0], %1;\" :: \"l\"(from), \"r\"(bytes) : \"memory\");\n}}\n"
+            ),
             // 9.7.14.5.15: lane l, of two matrices one of the first sixteen, gives the address of row l % 8 of matrix l / 8.
             Ptx::Ldmatrix { .. } | Ptx::LdmatrixHalf => {
                 let n = if self == Ptx::LdmatrixHalf { 2 } else { 4 };

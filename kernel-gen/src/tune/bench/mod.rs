@@ -17,7 +17,7 @@ mod ways;
 
 pub use options::Options;
 pub use report::{Candidate, Column, Measured, Report, Row};
-pub use summary::{Again, CONFIRMED, Mean, Summary};
+pub use summary::{Again, CONFIRMED, Mean, Summary, Sums};
 pub use table::table;
 pub use ways::{Ways, without_shape};
 

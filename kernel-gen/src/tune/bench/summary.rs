@@ -35,6 +35,17 @@ pub struct Mean {
     pub workloads: usize,
 }
 
+/// Times in sum, each workload as often as the network runs it, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sums {
+    /// What is chosen.
+    pub chosen: f64,
+    /// Without any record; none if one of them failed.
+    pub default: Option<f64>,
+    /// The fastest library for each; none if one has none.
+    pub peer: Option<f64>,
+}
+
 /// What a report says in one line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Summary {
@@ -61,6 +72,8 @@ pub struct Summary {
     /// How those did: where nothing disturbs, if the record says what it took so; else at the clock of the record where it is
     /// known.
     pub counts: Again,
+    /// Of all launches, if all workloads were measured and some run more than once.
+    pub sums: Option<Sums>,
     /// Workloads of which a record was used.
     pub recorded: usize,
     /// All workloads.
@@ -72,6 +85,21 @@ pub struct Summary {
 fn mean(ratios: impl Iterator<Item = f64>) -> Option<Mean> {
     let (sum, workloads) = ratios.fold((0.0, 0), |(sum, n), ratio| (sum + ratio.ln(), n + 1));
     (workloads > 0).then(|| Mean { ratio: (sum / workloads as f64).exp(), workloads })
+}
+
+/// The times of all launches.
+fn sums(report: &Report) -> Option<Sums> {
+    if report.rows.iter().all(|row| row.weight == 1.0) {
+        return None;
+    }
+    let sum = |us: &dyn Fn(&Measured) -> Option<f64>| -> Option<f64> {
+        report.rows.iter().map(|row| Some(row.weight * us(row.result.as_ref().ok()?)?)).sum()
+    };
+    Some(Sums {
+        chosen: sum(&|m| m.chosen.us())?,
+        default: sum(&|m| Some(m.chosen.us()? * m.relative(&m.default)?)),
+        peer: sum(&|m| Some(m.chosen.us()? * m.peer_ratio()?)),
+    })
 }
 
 impl Summary {
@@ -108,6 +136,7 @@ impl Summary {
                 .flatten(),
             floor_again: mean(recorded.iter().filter(of_here).filter_map(|m| m.floor_again())),
             counts,
+            sums: sums(report),
             recorded: recorded.len(),
             workloads: report.rows.len(),
             failed: failures + report.rows.len() - measured.len(),
@@ -146,6 +175,12 @@ impl fmt::Display for Summary {
         }
         if let Some((ratio, name)) = &self.worst {
             write!(f, "; peer/now is {ratio:.2} at worst ({name})")?;
+        }
+        if let Some(Sums { chosen, default, peer }) = self.sums {
+            write!(f, "; all launches together {:.3} ms", chosen / 1e3)?;
+            for (us, of) in [(default, "by default"), (peer, "the peers")] {
+                us.map_or(Ok(()), |us| write!(f, ", {of} {:.3} ms", us / 1e3))?;
+            }
         }
         let Again { confirmed, slower, faster } = self.counts;
         if self.counts.total() > 0 {

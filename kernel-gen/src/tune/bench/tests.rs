@@ -304,6 +304,19 @@ fn a_library_is_asked_for_operators_that_it_has() {
 }
 
 #[test]
+fn all_launches_are_summed_where_some_run_more_than_once() {
+    let all = [(64, "slow", 8, timed(1.5)), (64, "fast", 1, timed(3.0)), (64, "slow", 4, timed(3.0))];
+    let (mut report, _) = report(&[64], &[record(64, "slow", 8, 1.5)], &all);
+    assert_eq!(report.summary().sums, None);
+    report.rows[0].weight = 3.0;
+    assert_eq!(report.summary().sums, Some(Sums { chosen: 4.5, default: Some(9.0), peer: None }));
+    let text = report.summary().to_string();
+    assert!(text.contains("; all launches together 0.004 ms, by default 0.009 ms"), "{text}");
+    report.rows.push(Row { result: Err("no time".into()), ..report.rows[0].clone() });
+    assert_eq!(report.summary().sums, None, "one is missing");
+}
+
+#[test]
 fn records_of_other_devices_are_not_counted_as_timed_again() {
     let foreign = Record { device: "another".into(), ..record(64, "slow", 8, 1.0) };
     let threads = Record { threads: 4, ..record(128, "slow", 8, 1.0) };
