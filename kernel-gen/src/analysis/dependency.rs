@@ -63,11 +63,12 @@ pub(crate) fn is_hardware(l: &For) -> bool {
 pub(crate) fn shared_with_others(kernel: &Kernel, s: &Stmt) -> [BTreeSet<BufferId>; 2] {
     let mut touched = [BTreeSet::new(), BTreeSet::new()];
     s.walk(&mut |s| {
-        // A hint takes nothing of what memory holds.
-        if matches!(s, Stmt::Gpu(Gpu::Prefetch { .. })) {
-            return;
-        }
+        // A hint takes nothing of what it names; its indices may.
+        let hint = matches!(s, Stmt::Gpu(Gpu::Prefetch { .. }));
         s.accesses(&mut |a| {
+            if hint && a.extents.is_some() {
+                return;
+            }
             if kernel.buffer(a.buffer).scope == Scope::Global {
                 touched[usize::from(a.writes)].insert(a.buffer);
             }

@@ -11,6 +11,7 @@
 //! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
 //! | `tensor_load` | in one thread | when the mbarrier's phase ends |
 //! | `tensor_store` | in one thread | at `wait store` (the source may be overwritten) |
+//! | `prefetch` | in each thread | never: it is a hint |
 //! | `store_at` | in each thread | when the phase of the other block's mbarrier ends |
 //! | `mbarrier`, `fence`, `barrier named` | in each thread | at once, or when others have come |
 //!
@@ -275,8 +276,8 @@ pub enum Gpu {
     ClusterBarrier,
     /// Asks for this many registers a thread from here on, for this warpgroup.
     SetMaxRegisters(u32),
-    /// Asks for neighbouring elements of global memory to be brought into the second-level cache, which all blocks see the same through:
-    /// a hint, which may run before the launches in front have ended whatever they write.
+    /// Asks for neighbouring elements of global memory to be brought into the second-level cache, which all blocks share: a hint, which
+    /// may run before the launches in front have ended, whatever they write.
     Prefetch {
         /// Whole rows of a dense tensor, or a part of one.
         src: Tile,

@@ -137,8 +137,7 @@ impl Overlap<'_> {
     fn prefetch(&self, constant: BufferId) -> Option<Stmt> {
         let b = self.kernel.buffer(constant);
         let (size, shape) = (b.dtype.bytes() as i64, &b.shape);
-        if b.extent_bytes() < WORTH_ASKING || b.offset != 0 || b.extent_bytes() != shape.iter().product::<i64>() * size
-        {
+        if b.extent_bytes() < WORTH_ASKING || b.offset != 0 || !b.is_row_major() {
             return None;
         }
         let (mut block, mut blocks, mut first) = (Expr::Int(0), 1, Expr::Int(0));

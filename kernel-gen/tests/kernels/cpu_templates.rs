@@ -265,6 +265,35 @@ fn activations_keep_their_bounds_at_every_magnitude() {
     }
 }
 
+#[test]
+fn the_error_function_ends_at_one() {
+    let registry = Registry::builtin();
+    let template = registry.find("plain").expect("built in");
+    let far = [4.2f32, 4.3, 5.0, 27.0, 1e4, 3e38, f32::INFINITY, 1e9].map(f64::from);
+    for target in ["x86-64", "x86-64-v3", "x86-64-v4"] {
+        if !Isa::from_name(target).is_some_and(Isa::runs_here) {
+            println!("[SKIP] no {target}");
+            continue;
+        }
+        let target = Target::find(target).expect("built in");
+        let of = |key: &str, numbers: &[f64]| {
+            let workload = Workload::from_key(key).unwrap_or_else(|e| panic!("{key}: {e}"));
+            let config = template.default_config(&workload, target).expect("it applies");
+            let scheduled = template.schedule(&workload, target, &config).expect("its default");
+            execute(&scheduled, &workload, target, &[numbers.to_vec()]).expect("it runs")
+        };
+        let both: Vec<f64> = far.iter().flat_map(|x| [*x, -x]).collect();
+        let erf = of("erf-f32-16", &both);
+        assert!(erf.iter().zip(&both).all(|(y, x)| *y == x.signum()), "{}: {erf:?}", target.name);
+        // What GELU leaves of a large negative number is nothing.
+        let finite: Vec<f64> =
+            both.iter().copied().filter(|x| x.abs() < 1e10).chain([-6.5, -7.5]).chain([-8.0, 8.0]).collect();
+        let negated: Vec<f64> = finite.iter().map(|x| -x).collect();
+        let gelu = of(&format!("neg-f32-{}-gelu", finite.len()), &negated);
+        assert!(gelu.iter().zip(&finite).all(|(y, x)| *y == x.max(0.0)), "{}: {gelu:?}", target.name);
+    }
+}
+
 /// Rows shorter and longer than the vectors that are summed up at a time, and windows of all strides beside the padding, in all types.
 fn on_operators_without_products(way: Way, count: u64, targets: &[&str]) {
     const NAMES: [&str; 14] = [

@@ -105,7 +105,7 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             let whole =
                 src.extents.iter().zip(&b.shape).rev().skip_while(|(n, of)| n == of).skip(1).all(|(n, _)| *n == 1);
             let bytes = src.extents.iter().product::<i64>() * b.dtype.bytes() as i64;
-            if !whole || bytes % PREFETCH_UNIT != 0 {
+            if !whole || !b.is_row_major() || bytes % PREFETCH_UNIT != 0 {
                 let cause = format!("prefetch of {:?} elements of {:?}", src.extents, b.shape);
                 return Err((FaultKind::TypeMismatch, cause, "name neighbours, a multiple of 16 bytes"));
             }
@@ -424,7 +424,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async` and `store_at`, 16 of `move_rows`,
+/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async` and `store_at`, 16 of `move_rows` and `prefetch`,
 /// boxes in shared memory to 128 bytes or to the eight rows that a swizzle works on.
 pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     for site in sites {
@@ -434,6 +434,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
         let want = match g {
             Gpu::CopyAsync { dst, .. } => dst.extents.iter().product::<i64>() * bytes,
             Gpu::MoveRows { src, .. } if site.buffer == src.buffer => 16,
+            Gpu::Prefetch { .. } => PREFETCH_UNIT,
             Gpu::StoreAt { dst, .. } if site.buffer == dst.buffer => dst.extents.iter().product::<i64>() * bytes,
             Gpu::TensorLoad { .. } | Gpu::TensorStore { .. } if b.scope == Scope::Shared => match b.swizzle {
                 0 => 128,

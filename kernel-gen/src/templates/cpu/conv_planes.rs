@@ -1,5 +1,5 @@
 //! Convolutions over planes of pixels (`[n, channels, pixels..]`) with pixels along the lanes: of one to three dimensions, with
-//! groups, and transposed.
+//! groups, transposed, and those of one tap with a stride.
 //!
 //! A step of the reduction loads vectors of neighbouring pixels and broadcasts weights. Pixels are neighbours beyond the end of
 //! a row, too: the input is copied with its padding, the zeros behind a row are those in front of the next one, and what lies
@@ -55,7 +55,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Planes, &'a Cpu), String>
         let fills_lanes = c.co / c.groups >= cpu.f32_lanes() || c.stride != [1, 1];
         let direct = c.groups > 1 && fills_lanes && Conv2dDirect.applies(w, t).is_ok();
         if direct || DepthwiseRows.applies(w, t).is_ok() {
-            return Err("for groups that are no whole vectors".into());
+            return Err("where neither `depthwise_rows` nor `conv2d_direct` fills its lanes, or has a stride".into());
         }
     }
     Ok((planes.in_phases(), cpu))

@@ -137,8 +137,8 @@ impl prelude::Helper for Helper {
             | Helper::Transpose(v) => {
                 vec![Helper::Type(v.mask())]
             }
-            Helper::Map(v, UnOp::Exp | UnOp::Log) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
-            Helper::Map(v, UnOp::Tanh | UnOp::Erf) if v.dtype == DType::F32 => {
+            Helper::Map(v, UnOp::Exp | UnOp::Log | UnOp::Erf) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
+            Helper::Map(v, UnOp::Tanh) if v.dtype == DType::F32 => {
                 vec![Helper::Map(v, UnOp::Exp), Helper::Type(v.mask())]
             }
             Helper::Map(..) => vec![Helper::Unroll, Helper::Math],
