@@ -1,7 +1,6 @@
 //! A line of text in a picture: a rectangle, which may be rotated.
 
 use image::{Rgb, RgbImage};
-
 use imageproc::geometric_transformations::{Border, Interpolation, Projection, warp_into};
 use imageproc::geometry::min_area_rect;
 use imageproc::point::Point;

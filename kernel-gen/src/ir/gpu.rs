@@ -289,6 +289,9 @@ pub enum Gpu {
 }
 
 impl Gpu {
+    /// What addresses and bytes of a [`Gpu::Prefetch`] are multiples of (PTX ISA, "cp.async.bulk.prefetch").
+    pub const PREFETCH_UNIT: i64 = 16;
+
     /// The most parts that `split` makes, in a fragment of a type that can hold parts.
     pub fn most_parts(dtype: DType) -> Option<i64> {
         match dtype {

@@ -81,9 +81,6 @@ struct Overlap<'a> {
     hardware: Vec<(VarId, i64, LoopKind)>,
 }
 
-/// What addresses and bytes of a prefetch are multiples of.
-const PREFETCH_UNIT: i64 = 16;
-
 /// Constants of fewer bytes are there in no time.
 const WORTH_ASKING: i64 = 128 << 10;
 
@@ -153,7 +150,8 @@ impl Overlap<'_> {
         let piece = ceil_div(shape[cut], (blocks / outer(cut)).max(1));
         let pieces = ceil_div(shape[cut], piece);
         let behind: i64 = shape[cut + 1..].iter().product();
-        if piece * behind * size % PREFETCH_UNIT != 0 || behind * size % PREFETCH_UNIT != 0 && piece < shape[cut] {
+        let is_whole = |elements: i64| elements * size % Gpu::PREFETCH_UNIT == 0;
+        if !is_whole(piece * behind) || !is_whole(behind) && piece < shape[cut] {
             return None;
         }
         // The last piece ends with the dimension.

@@ -1,6 +1,7 @@
 //! Networks of models: the passes, the memory plan, and the errors for models that cannot be compiled.
 
 use crate::random_network::{float, floats, info, int, integers, ints, model, node, random, tensor};
+use crate::sweep;
 use kernel_gen::ir::DType;
 use kernel_gen::network::{Form, Network, Place, Problem, Program, Source, parse};
 use kernel_gen::stable::Rng;
@@ -92,8 +93,8 @@ fn write(folder: &Path, seed: u64, model: &ModelProto, inputs: &[Vec<f64>], resu
 
 #[test]
 fn passes_and_memory_change_no_result() {
-    let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(NETWORKS);
-    let first = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let count = sweep::number("KERNEL_GEN_WORKLOADS", NETWORKS);
+    let first = sweep::number("KERNEL_GEN_SEED", 0);
     let folder = std::env::var_os("KERNEL_GEN_NETWORKS").map(PathBuf::from);
     let (mut nodes, mut steps) = (0, 0);
     for seed in first..first + count {
@@ -777,8 +778,8 @@ fn all_that_cannot_be_compiled_is_said_at_once() {
 
 #[test]
 fn bytes_that_are_cut_or_changed_are_an_error_or_a_model_and_never_a_panic() {
-    let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
-    let first = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let count = sweep::number("KERNEL_GEN_WORKLOADS", 400);
+    let first = sweep::number("KERNEL_GEN_SEED", 0);
     let mut read_anyway = 0;
     for seed in first..first + count {
         let mut rng = Rng::new(seed);

@@ -13,9 +13,6 @@ const MOST_BOX: i64 = 256;
 const MOST_RANK: usize = 5;
 const MOST_STEP: i64 = 8;
 
-/// What the bytes of a prefetch are a multiple of (PTX ISA, "cp.async.bulk.prefetch").
-const PREFETCH_UNIT: i64 = 16;
-
 /// Bytes that an mbarrier counts, and arrivals (PTX ISA, "Contents of the mbarrier object").
 const MOST_COUNT: i64 = (1 << 20) - 1;
 
@@ -105,7 +102,7 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             let whole =
                 src.extents.iter().zip(&b.shape).rev().skip_while(|(n, of)| n == of).skip(1).all(|(n, _)| *n == 1);
             let bytes = src.extents.iter().product::<i64>() * b.dtype.bytes() as i64;
-            if !whole || !b.is_row_major() || bytes % PREFETCH_UNIT != 0 {
+            if !whole || !b.is_row_major() || bytes % Gpu::PREFETCH_UNIT != 0 {
                 let cause = format!("prefetch of {:?} elements of {:?}", src.extents, b.shape);
                 return Err((FaultKind::TypeMismatch, cause, "name neighbours, a multiple of 16 bytes"));
             }
@@ -434,7 +431,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
         let want = match g {
             Gpu::CopyAsync { dst, .. } => dst.extents.iter().product::<i64>() * bytes,
             Gpu::MoveRows { src, .. } if site.buffer == src.buffer => 16,
-            Gpu::Prefetch { .. } => PREFETCH_UNIT,
+            Gpu::Prefetch { .. } => Gpu::PREFETCH_UNIT,
             Gpu::StoreAt { dst, .. } if site.buffer == dst.buffer => dst.extents.iter().product::<i64>() * bytes,
             Gpu::TensorLoad { .. } | Gpu::TensorStore { .. } if b.scope == Scope::Shared => match b.swizzle {
                 0 => 128,

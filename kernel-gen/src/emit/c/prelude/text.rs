@@ -537,34 +537,34 @@ fn tanh(v: Vector) -> String {
 /// is above 1, and by 50 units where `x` is held, so that what lies beyond is 1 exactly, as GELU needs. It takes a third of the time of
 /// an exponential and a polynomial that are blended. NaN stays, as in `exp`.
 fn erf(v: Vector, isa: Isa) -> String {
-    let within = |name: &str, most: &str| clamped(v, isa, name, most);
+    let within = |most: &str| clamped(v, isa, most);
     let step = |p: &str, q: &str| format!("  p = p * z + {p}f; q = q * z + {q}f;\n");
     format!(
         "{}  const {v} z = x * x;\n  \
          {v} p = z * 2.1230761e-06f + 2.8594125e-04f, q = z * 3.8897598e-05f + 1.1417147e-03f;\n{}{}{}{}  \
          x = x * p / q;\n{}  return x;\n",
-        within("x", "4.2f"),
+        within("4.2f"),
         step("3.6528092e-03", "1.4742610e-02"),
         step("5.2418688e-02", "1.1290115e-01"),
         step("1.8731004e-01", "4.9933210e-01"),
         step("1.1283792e+00", "1.0"),
-        within("x", "1.0f"),
+        within("1.0f"),
     )
 }
 
-/// A statement that holds the lanes of a vector between a number and its negative; NaN stays.
-fn clamped(v: Vector, isa: Isa, name: &str, most: &str) -> String {
+/// A statement that holds the lanes of `x` between a number and its negative; NaN stays.
+fn clamped(v: Vector, isa: Isa, most: &str) -> String {
     match intrinsic(v) {
         Some((mm, _)) if isa.is_x86() => format!(
-            "  {name} = ({v}){mm}_max_ps({mm}_set1_ps(-{most}), {mm}_min_ps({mm}_set1_ps({most}), ({}){name}));\n",
+            "  x = ({v}){mm}_max_ps({mm}_set1_ps(-{most}), {mm}_min_ps({mm}_set1_ps({most}), ({})x));\n",
             raw(v)
         ),
         _ => {
             let m = v.mask();
             format!(
                 "  {{\n    const {v} most = ({v}){{0}} + {most};\n    \
-                 const {m} above = ({m})({name} > most), below = ({m})({name} < -most);\n    \
-                 {name} = ({v})((above & ({m})most) | (below & ({m})-most) | (~(above | below) & ({m}){name}));\n  }}\n"
+                 const {m} above = ({m})(x > most), below = ({m})(x < -most);\n    \
+                 x = ({v})((above & ({m})most) | (below & ({m})-most) | (~(above | below) & ({m})x));\n  }}\n"
             )
         }
     }
