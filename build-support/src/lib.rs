@@ -127,6 +127,7 @@ pub struct Report {
 pub struct Config {
     spec: PathBuf,
     tuned: Option<PathBuf>,
+    shipped_records: bool,
     registry: Registry,
     module: String,
     deny_fallback: bool,
@@ -140,12 +141,13 @@ pub struct Config {
     quiet: bool,
 }
 
-/// Starts a build with the defaults: the spec `kernels.toml`, no records, the built-in templates, the module
-/// `kernels`.
+/// Starts a build with the defaults: the spec `kernels.toml`, the records that come with kernel-gen, the built-in templates, the
+/// module `kernels`.
 pub fn configure() -> Config {
     Config {
         spec: "kernels.toml".into(),
         tuned: None,
+        shipped_records: true,
         registry: Registry::builtin(),
         module: "kernels".into(),
         deny_fallback: false,
@@ -172,6 +174,14 @@ impl Config {
     /// without the folder says so in a warning and goes on without records.
     pub fn tuned(mut self, folder: impl AsRef<Path>) -> Config {
         self.tuned = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Whether the records that come with kernel-gen lie under those of [`Config::tuned`]; they do unless this says no. They are of
+    /// the devices that kernel-gen was tuned on, and a record of the user's own goes before them. The report calls them
+    /// `shipped`.
+    pub fn shipped_records(mut self, shipped: bool) -> Config {
+        self.shipped_records = shipped;
         self
     }
 

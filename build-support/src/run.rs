@@ -3,6 +3,7 @@
 use crate::environment::{Environment, VARIABLES};
 use crate::stamp::{self, Stamp};
 use crate::{Config, Error, MissingCompiler, MissingCudaCompiler, Report};
+use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::emit::rust::{self, is_rust_name};
 use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, write_if_changed};
 use kernel_gen::model;
@@ -27,20 +28,25 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     let program = stamp::program(known.as_ref());
     let found = tools(config, &environment, known.as_ref());
     let facts = key(config, &environment, program.1, found.1);
+    let all_records = hash_of_files(0, config.tuned.iter().flat_map(|folder| record_files(folder)));
     if let Some(mut stamp) = known.filter(|s| s.key == facts && s.holds()) {
-        if stamp.tools != found {
-            // The same tools in another environment: the next run need not look for them.
-            stamp.tools = found;
-            write_if_changed(&stamp_path, stamp.text().as_bytes())?;
+        let same_records = || Some(hash_of_records(&own_records(config, &Spec::load(&config.spec).ok()?).ok()?));
+        if stamp.records.0 == all_records || same_records() == Some(stamp.records.1) {
+            if (stamp.tools, stamp.records.0) != (found, all_records) {
+                // The same tools in another environment, the same records among others: the next run need not look for them.
+                (stamp.tools, stamp.records.0) = (found, all_records);
+                write_if_changed(&stamp_path, stamp.text().as_bytes())?;
+            }
+            return Ok(finish(config, &environment, stamp, true));
         }
-        return Ok(finish(config, &environment, stamp, true));
     }
     // If this run fails half-way, the next one must not believe the old stamp.
     let _ = fs::remove_file(&stamp_path);
     // What is known of tools may be of an earlier compiler in the same place.
     let tools = tools(config, &environment, None);
     let key = key(config, &environment, program.1, tools.1);
-    let stamp = Stamp { key, program, tools, ..make(config, &environment)? };
+    let mut stamp = Stamp { key, program, tools, ..make(config, &environment)? };
+    stamp.records.0 = all_records;
     write_if_changed(&stamp_path, stamp.text().as_bytes())?;
     Ok(finish(config, &environment, stamp, false))
 }
@@ -143,29 +149,56 @@ fn cuda_tools(config: &Config) -> Vec<PathBuf> {
 /// A hash of everything that decides the result and is known before the spec is read.
 fn key(config: &Config, environment: &Environment, program: u64, tools: u64) -> u64 {
     let Config { spec, tuned, registry, module, deny_fallback, device, threads, missing_compiler, .. } = config;
-    let Config { cuda, missing_cuda, artifacts, trust_artifacts, .. } = config;
+    let Config { cuda, missing_cuda, artifacts, trust_artifacts, shipped_records, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
     // A folder that is there and empty has no files below it, but no longer a warning that it is missing either.
     let missing = tuned.as_ref().is_some_and(|folder| !folder.exists());
     let mut facts = format!(
         "{} {program} {tools:016x} {spec:?} {tuned:?} {missing} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
-         {cuda} {missing_cuda:?} {artifacts:?} {trust_artifacts} {out_dir:?} {target} {host} {arch} {package} {version}",
+         {cuda} {missing_cuda:?} {artifacts:?} {trust_artifacts} {shipped_records} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );
     for variable in variables(config, environment).iter().filter(|v| !SEARCHED.contains(&v.as_str())) {
         facts += &format!("\n{variable} {:?}", std::env::var_os(variable));
     }
     let mut hash = stamp::hash(0, facts.as_bytes());
-    let mut files = vec![spec.clone()];
-    for folder in tuned.iter().chain(artifacts) {
-        files.extend(files_below(folder));
-    }
-    for file in files {
-        hash = stamp::hash(hash, file.to_string_lossy().as_bytes());
-        // A file that cannot be read is reported when it is used.
-        hash = stamp::hash(hash, &fs::read(&file).unwrap_or_default());
-    }
+    let packaged = artifacts.clone().into_iter().chain(tuned.iter().map(|tuned| tuned.join(ARTIFACTS)));
+    let files = packaged.flat_map(|folder| files_below(&folder));
+    hash = hash_of_files(hash, std::iter::once(spec.clone()).chain(files));
     hash
+}
+
+/// Continues a hash by the names and the contents of files. A file that cannot be read is reported when it is used.
+fn hash_of_files(hash: u64, files: impl IntoIterator<Item = PathBuf>) -> u64 {
+    files.into_iter().fold(hash, |hash, file| {
+        let hash = stamp::hash(hash, file.to_string_lossy().as_bytes());
+        stamp::hash(hash, &fs::read(&file).unwrap_or_default())
+    })
+}
+
+/// The files below the folder of records that are not packaged code.
+fn record_files(folder: &Path) -> Vec<PathBuf> {
+    let packaged = folder.join(ARTIFACTS);
+    files_below(folder).into_iter().filter(|file| !file.starts_with(&packaged)).collect()
+}
+
+/// The user's records that may decide something about the spec.
+fn own_records(config: &Config, spec: &Spec) -> Result<BestRecords, Vec<Diagnostic>> {
+    let Some(folder) = &config.tuned else { return Ok(BestRecords::new()) };
+    let kinds = kinds(spec);
+    BestRecords::load_some(folder, &|workload| kinds.has_key(workload))
+}
+
+fn kinds(spec: &Spec) -> model::Kinds {
+    model::Kinds::of(spec.workloads().map(|(_, w)| &w.workload))
+}
+
+/// A hash of records, wherever they stand.
+fn hash_of_records(records: &BestRecords) -> u64 {
+    records.iter().fold(0, |hash, record| {
+        let hash = stamp::hash(hash, format!("{} {}", record.target, record.device).as_bytes());
+        stamp::hash(hash, record.to_line().as_bytes())
+    })
 }
 
 /// All files below a folder, in a fixed order.
@@ -179,14 +212,24 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 /// Generates and compiles.
 fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
     let mut errors: Vec<GenerateError> = vec![];
-    let mut collect =
-        |wrong: Vec<kernel_gen::diagnostic::Diagnostic>| errors.extend(wrong.into_iter().map(GenerateError::from));
+    let mut collect = |wrong: Vec<Diagnostic>| errors.extend(wrong.into_iter().map(GenerateError::from));
     let spec = Spec::load(&config.spec).map_err(&mut collect).ok();
-    let records = match &config.tuned {
-        Some(folder) => BestRecords::load(folder).map_err(&mut collect).ok(),
-        None => Some(BestRecords::new()),
+    let own = match (&spec, &config.tuned) {
+        (Some(spec), _) => own_records(config, spec).map_err(&mut collect).ok(),
+        // What is wrong with the records is worth knowing all the same.
+        (None, Some(folder)) => BestRecords::load(folder).map_err(&mut collect).ok(),
+        (None, None) => None,
     };
-    let (Some(spec), Some(records)) = (spec, records) else { return Err(errors.into()) };
+    let (Some(spec), Some(own)) = (spec, own) else { return Err(errors.into()) };
+    let used = hash_of_records(&own);
+    let records = match config.shipped_records {
+        true => {
+            let kinds = kinds(&spec);
+            let shipped = BestRecords::shipped(kernel_gen_records::FILES, &|workload| kinds.has_key(workload));
+            own.over(shipped.map_err(|wrong| wrong.into_iter().map(GenerateError::from).collect::<Vec<_>>())?)
+        }
+        false => own,
+    };
     let (compiler, code, mut warnings) = compiler(config, environment)?;
     let options = generate::Options {
         arch: environment.arch.clone(),
@@ -214,6 +257,7 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
     inputs.extend(add_externs(&spec, compiler.as_ref(), &options, &mut generated)?);
     let library = library(&options.prefix, &generated);
     let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library)?;
+    stamp.records.1 = used;
     for input in inputs {
         stamp.lines.push(format!("cargo::rerun-if-changed={}", input.display()));
         stamp.inputs.push((input.clone(), stamp::hash_file(&input).unwrap_or_default()));
@@ -246,7 +290,7 @@ fn add_externs(
     _: &mut Generated,
 ) -> Result<Vec<PathBuf>, Vec<GenerateError>> {
     let errors = spec.externs.iter().map(|item| {
-        GenerateError::Input(kernel_gen::diagnostic::Diagnostic {
+        GenerateError::Input(Diagnostic {
             file: spec.file.clone(),
             line: item.line,
             cause: format!("[[extern]] `{}` needs the feature `bindgen` of kernel-gen-build", item.name),

@@ -6,6 +6,7 @@
 //! key      <hash of everything that is known before the spec is read>
 //! program  <path, size and time of the build script> <hash of its contents>
 //! tools    <hash of where tools are looked for> <hash of those that were found>
+//! records  <hash of the files of records> <hash of the records that decide something here>
 //! input    <path> <hash of its contents>
 //! file     <path> <its size and time of change>        outputs and tools
 //! line     <what cargo was told>
@@ -26,6 +27,8 @@ pub(crate) struct Stamp {
     pub(crate) program: (String, u64),
     /// Where tools were looked for, and what was found; both are hashes.
     pub(crate) tools: (u64, u64),
+    /// The user's records: all that is there, and what of it may decide something about this spec.
+    pub(crate) records: (u64, u64),
     pub(crate) inputs: Vec<(PathBuf, u64)>,
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) lines: Vec<String>,
@@ -44,6 +47,7 @@ impl Stamp {
                 ["key", key] => stamp.key = hex(key)?,
                 ["program", identity, hash] => stamp.program = (identity.into(), hex(hash)?),
                 ["tools", places, found] => stamp.tools = (hex(places)?, hex(found)?),
+                ["records", all, used] => stamp.records = (hex(all)?, hex(used)?),
                 ["input", path, hash] => stamp.inputs.push((path.into(), hex(hash)?)),
                 ["file", path, identity] => stamp.files.push((path.into(), identity.into())),
                 ["line", text] => stamp.lines.push(text.into()),
@@ -58,6 +62,7 @@ impl Stamp {
     pub(crate) fn text(&self) -> String {
         let mut out = format!("key\t{:016x}\nprogram\t{}\t{:016x}\n", self.key, self.program.0, self.program.1);
         out += &format!("tools\t{:016x}\t{:016x}\n", self.tools.0, self.tools.1);
+        out += &format!("records\t{:016x}\t{:016x}\n", self.records.0, self.records.1);
         for (path, hash) in &self.inputs {
             out += &format!("input\t{}\t{hash:016x}\n", path.display());
         }
@@ -140,6 +145,7 @@ mod tests {
             key: 7,
             program: program(None),
             tools: (8, 9),
+            records: (10, 11),
             inputs: vec![(input.clone(), hash_file(&input).unwrap())],
             files: vec![(output.clone(), identity_of(&output))],
             lines: vec!["cargo::rustc-link-lib=static=x".into()],

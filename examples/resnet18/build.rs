@@ -8,7 +8,7 @@ use std::{env, fs};
 
 fn main() {
     let build = kernel_gen_build::configure().spec("../../specs/resnet18.toml").cuda(cfg!(feature = "cuda"));
-    let build = if cfg!(feature = "fallback") { build } else { build.tuned("../../specs/tuned") };
+    let build = build.shipped_records(!cfg!(feature = "fallback"));
     build.generate_or_exit();
     if cfg!(feature = "cuda")
         && let Err(error) = pools()

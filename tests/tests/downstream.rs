@@ -279,7 +279,7 @@ fn choices_without_a_record_are_counted_in_one_warning_or_denied_one_by_one() {
     let ran = consumer.cargo(&["check", "--offline", "--locked"]).passed();
     let warnings: Vec<&str> = ran.stderr.lines().filter(|l| l.starts_with("warning: fallback@0.1.0: ")).collect();
     assert_eq!(warnings.len(), 1, "{}", ran.stderr);
-    assert!(warnings[0].contains("kernel-gen: 7 workloads for ") && warnings[0].ends_with(" analytic"), "{warnings:?}");
+    assert!(warnings[0].contains("kernel-gen: 7 workloads for ") && warnings[0].contains(" analytic"), "{warnings:?}");
 
     let deny = [("KERNEL_GEN_DENY_FALLBACK", "1")];
     let ran = consumer.cargo_with(&deny, &["check", "--offline", "--locked"]).failed();
@@ -443,6 +443,91 @@ fn an_unchanged_build_script_does_nothing_within_100_ms() {
     assert!(seconds < 0.1);
 }
 
+/// Runs a build script as cargo does, with more variables; gives what it said.
+fn run_script(consumer: &Consumer, script: &Path, out: &Path, more: &[(&str, &str)]) -> String {
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut command = Command::new(script);
+    command.current_dir(&consumer.folder).env("OUT_DIR", out).env("TARGET", &triple).env("HOST", &triple);
+    command.env("CARGO_CFG_TARGET_ARCH", std::env::consts::ARCH).env("CARGO_CFG_UNIX", "");
+    command.env("CARGO_PKG_NAME", "searched").env("CARGO_PKG_VERSION", "0.1.0");
+    for variable in ["LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CC"] {
+        command.env_remove(variable);
+    }
+    let output = command.envs(more.iter().copied()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a build script said of whether it made anything.
+fn is_fresh(said: &str) -> bool {
+    said.lines().find_map(|line| line.strip_prefix("fresh: ")).unwrap().parse().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn records_that_ship_reach_a_crate_and_only_lines_that_decide_something_make_kernels_again() {
+    let _building = share();
+    let consumer = consumer("shipped");
+    consumer.write(
+        "build.rs",
+        "fn main() {
+             let shipped = std::env::var_os(\"NO_SHIPPED\").is_none();
+             let build = kernel_gen_build::configure().tuned(\"tuned\").shipped_records(shipped);
+             let report = build.generate().unwrap();
+             println!(\"fresh: {}\", report.fresh);
+             for row in report.choices.rows.iter().filter(|row| row.target == \"sm_90a\") {
+                 println!(\"row: {} {}, {}\", row.origin, row.device, row.origin_detail);
+             }
+         }",
+    );
+    consumer.write(
+        "kernels.toml",
+        "schema = 1\n[targets]\ncuda = [\"sm_80\", \"sm_90a\"]\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\ndtype = \"f16\"\n\
+         [[kernel.workload]]\nname = \"square\"\na = [512, 512]\nb = [512, 512]\n",
+    );
+    consumer.write("src/main.rs", "kernel_gen_runtime::include_kernels!();\nfn main() {}\n");
+    fs::create_dir(consumer.folder.join("tuned")).unwrap();
+    let out = consumer.build(&[("KERNEL_GEN_CUDA", "embed")], &[]);
+    let script = consumer.build_script();
+    let run = |more: &[(&str, &str)]| {
+        let more = [&[("KERNEL_GEN_CUDA", "embed"), ("KERNEL_GEN_NO_CC", "1")], more].concat();
+        run_script(&consumer, &script, &out, &more)
+    };
+    let row = |said: &str| said.lines().find_map(|line| line.strip_prefix("row: ")).unwrap().to_string();
+    let said = run(&[]);
+    assert!(
+        row(&said).starts_with("shipped-same-target NVIDIA H100 80GB HBM3, shipped record of this target, "),
+        "{said}"
+    );
+    assert!(said.contains("1 shipped-same-target (NVIDIA H100 80GB HBM3)"), "{said}");
+    let without = row(&run(&[("NO_SHIPPED", "1")]));
+    assert!(without.starts_with("analytic ,"), "{without}");
+
+    // The user's own goes before it, whoever is faster.
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned/sm_90a/nvidia-h100-80gb-hbm3.toml");
+    let text = fs::read_to_string(file).unwrap();
+    let line = |key: &str| text.lines().find(|line| line.starts_with(&format!("\"{key}\""))).unwrap();
+    let head = "schema = 2\ntarget = \"sm_90a\"\ndevice = \"Mine\"\n[records]\n";
+    let own = line("matmul-f16-m512n512k512-nn");
+    let tuned = |lines: &[&str]| {
+        fs::create_dir_all(consumer.folder.join("tuned/sm_90a")).unwrap();
+        consumer.write("tuned/sm_90a/mine.toml", &format!("{head}{}\n", lines.join("\n")));
+    };
+    tuned(&[own]);
+    let said = run(&[]);
+    assert!(row(&said).starts_with("same-target Mine, record of this target, ") && !is_fresh(&said), "{said}");
+    // A line of another kind decides nothing, and one of another shape may.
+    let other_kind = line("conv2d-nchw-f16-n1c1024h14w14-o256k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.relu");
+    tuned(&[own, other_kind]);
+    assert!(is_fresh(&run(&[])) && is_fresh(&run(&[])));
+    tuned(&[own, other_kind, line("matmul-f16-m1024n1024k1024-nn")]);
+    assert!(!is_fresh(&run(&[])) && is_fresh(&run(&[])));
+    tuned(&[&own.replace("verified = true", "verified = false"), other_kind]);
+    let said = run(&[]);
+    assert!(row(&said).starts_with("shipped-same-target NVIDIA H100"), "{said}");
+    assert!(said.contains("tuned/sm_90a/mine.toml:5: the record is not used: its result was never checked"), "{said}");
+}
+
 #[cfg(unix)]
 #[test]
 fn another_path_with_the_same_tools_makes_nothing_again_and_another_tool_does() {
@@ -464,22 +549,11 @@ fn another_path_with_the_same_tools_makes_nothing_again_and_another_tool_does() 
     consumer.write("src/main.rs", "kernel_gen_runtime::include_kernels!();\nfn main() {}\n");
     let out = consumer.build(&[], &[]);
     let script = consumer.build_script();
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let path = std::env::var("PATH").unwrap();
     let home = consumer.folder.join("home").display().to_string();
     let is_fresh = |path: &str, more: &[(&str, &str)]| {
-        let mut command = Command::new(&script);
-        command.current_dir(&consumer.folder).env("OUT_DIR", &out).env("TARGET", &triple).env("HOST", &triple);
-        command.env("CARGO_CFG_TARGET_ARCH", std::env::consts::ARCH).env("CARGO_CFG_UNIX", "");
-        command.env("CARGO_PKG_NAME", "searched").env("CARGO_PKG_VERSION", "0.1.0");
-        for variable in ["LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CC"] {
-            command.env_remove(variable);
-        }
-        command.env("PATH", path).env("HOME", &home).envs(more.iter().copied());
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8(output.stdout).unwrap();
-        said.lines().find_map(|line| line.strip_prefix("fresh: ")).unwrap().parse::<bool>().unwrap()
+        let more = [&[("PATH", path), ("HOME", home.as_str())], more].concat();
+        is_fresh(&run_script(&consumer, &script, &out, &more))
     };
     // The first may differ from cargo's environment.
     is_fresh(&path, &[]);

@@ -5,6 +5,7 @@ use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, choice_json, label};
 use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run, own_cuda};
 use crate::model::{ModelError, Options};
+use crate::records::{Entry, Record};
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -83,7 +84,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
                 Ok(Tried { choice, warnings: said }) => {
                     stale.extend(choice.refusals.iter().map(|r| r.to_string()));
                     warnings.extend(said);
-                    if !choice.origin.is_measured() {
+                    if choice.origin.measured().is_none() {
                         missing += 1;
                         if deny_fallback {
                             let cause = format!("{name} has no record on {}", target.name);
@@ -118,7 +119,10 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     errors.extend(stale.iter().cloned());
     if arguments.deny_unused {
         errors.extend(unused.iter().map(|file| {
-            format!("{file}: no workload and target of {} uses this record; delete it, or extend the spec", spec.file)
+            format!(
+                "{file}: no workload and target of {} uses this record; delete the line, or extend the spec",
+                spec.file
+            )
         }));
     }
     errors.extend(health.iter().flat_map(|h| h.errors.iter().cloned()));
@@ -126,7 +130,8 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let summary = json!({
         "workloads": spec.workloads().count(),
         "targets": targets.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(),
-        "records": project.records.len(),
+        "records": project.own_records().count(),
+        "shipped": project.records.len() - project.own_records().count(),
         "missing": missing,
         "stale": stale,
         "unused": unused,
@@ -143,7 +148,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     }
     let mut text = String::new();
     let s = |n: usize| if n == 1 { "" } else { "s" };
-    let (workloads, records) = (spec.workloads().count(), project.records.len());
+    let (workloads, records) = (spec.workloads().count(), project.own_records().count());
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
@@ -199,9 +204,13 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     let count = |origin: &str| rows.iter().filter(|r| r["choice"]["origin"] == origin).count();
     let counts: Vec<String> = [
         ("exact", "exact"),
+        ("shipped-exact", "exact, shipped"),
         ("same-target", "of this target"),
+        ("shipped-same-target", "of this target, shipped"),
         ("same-capability", "from another target of the same capability"),
+        ("shipped-same-capability", "from another target of the same capability, shipped"),
         ("other-target", "from another target"),
+        ("shipped-other-target", "from another target, shipped"),
         ("model", "by the model"),
         ("analytic", "by the analytic fallback"),
     ]
@@ -212,7 +221,10 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     .collect();
     let counts = if counts.is_empty() { "nothing chosen".to_string() } else { counts.join(", ") };
     let _ = writeln!(text, "{}: {counts}", target.name);
-    let of_target = |r: &Json| r["choice"]["origin"] == "exact" || r["choice"]["origin"] == "same-target";
+    let of_target = |r: &Json| {
+        let origin = r["choice"]["origin"].as_str().unwrap_or_default();
+        matches!(origin.strip_prefix("shipped-").unwrap_or(origin), "exact" | "same-target")
+    };
     for row in rows.iter().filter(|r| r["choice"].is_object() && !of_target(r)) {
         let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
         let _ = writeln!(
@@ -226,8 +238,8 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     }
 }
 
-/// The files of records whose workload is not in the spec, or whose target it does not ask for. Where it lists no CPU
-/// levels it asks for all, of every architecture.
+/// The user's records whose workload is not in the spec, or whose target it does not ask for, each with its place. Where it lists
+/// no CPU levels it asks for all, of every architecture.
 fn unused_records(project: &Project) -> Vec<String> {
     let Some(spec) = &project.spec else { return vec![] };
     let keys: BTreeSet<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
@@ -238,9 +250,9 @@ fn unused_records(project: &Project) -> Vec<String> {
             targets.insert(&target.name);
         }
     }
-    let used = |r: &crate::records::Record| keys.contains(&r.workload) && targets.contains(r.target.as_str());
-    let files = project.records.iter().filter(|(_, r)| !used(r)).map(|(file, _)| file);
-    files.map(|file| file.display().to_string().replace('\\', "/")).collect()
+    let used = |r: &Record| keys.contains(&r.workload) && targets.contains(r.target.as_str());
+    let own = project.own_records().filter(|e| !used(&e.record));
+    own.map(|Entry { file, line, record, .. }| format!("{file}:{line}: {}", record.workload)).collect()
 }
 
 /// What a build refuses besides: CUDA targets no code of which runs on later devices, and files of the user's that are not

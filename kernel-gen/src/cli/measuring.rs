@@ -34,6 +34,9 @@ pub(super) struct Measured {
     /// Threads that CPU kernels run on [default: what the spec says, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// Leave out the records that came with this command
+    #[arg(long)]
+    no_shipped: bool,
 }
 
 /// How configs are measured: the options that `tune` and `bench` have in common.
@@ -100,7 +103,7 @@ impl Measured {
     }
 
     fn files(&self, tuned: Option<&PathBuf>) -> Files {
-        Files { spec: self.spec.clone(), tuned: tuned.cloned() }
+        Files { spec: self.spec.clone(), tuned: tuned.cloned(), no_shipped: self.no_shipped }
     }
 
     /// The workloads that are asked for.

@@ -2,8 +2,8 @@
 
 use super::output::{Failure, Output};
 use crate::files;
-use crate::records::BestRecords;
-use crate::records::merge::{Side, is_log, merge_folders, merge_logs, merge_record};
+use crate::records::merge::{Side, is_log, merge_folders, merge_logs, merge_records};
+use crate::records::{BestRecords, write_records};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,10 +76,8 @@ fn logs(paths: &[PathBuf], out: Option<&Path>) -> Result<Output, Failure> {
 fn records(paths: &[PathBuf], out: &Path) -> Result<Output, Failure> {
     let sides = paths.iter().map(|p| BestRecords::load(p)).collect::<Result<Vec<_>, _>>()?;
     let merged = merge_folders(&sides);
-    for (_, record) in merged.iter() {
-        let failed = |error| format!("{}: {} cannot be written: {error}", shown(out), record.relative_path());
-        record.write(out).map_err(failed)?;
-    }
+    write_records(out, merged.iter())
+        .map_err(|error| format!("{}: the records cannot be written: {error}", shown(out)))?;
     let n = merged.len();
     Ok(Output::success(format!("{}: {n} record{}\n", shown(out), if n == 1 { "" } else { "s" })))
 }
@@ -99,7 +97,7 @@ fn driver(paths: &[PathBuf]) -> Result<Output, Failure> {
     let (text, told) = if is_log(&a) || is_log(&b) {
         merge_logs(base, &[side_a, side_b])
     } else {
-        (merge_record(base, side_a, side_b)?, vec![])
+        (merge_records(base, side_a, side_b)?, vec![])
     };
     write(ours, &text)?;
     Ok(Output { text: String::new(), errors: told.iter().map(|d| d.to_string()).collect(), success: true })

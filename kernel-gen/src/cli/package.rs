@@ -237,7 +237,7 @@ b = [16, 32]
 ";
 
     fn arguments(folder: &Folder, check: bool) -> Arguments {
-        let files = Files { spec: Some(folder.join("kernels.toml")), tuned: None };
+        let files = Files { spec: Some(folder.join("kernels.toml")), tuned: None, no_shipped: false };
         Arguments { files, out: None, device: None, again: false, check, verify: false }
     }
 

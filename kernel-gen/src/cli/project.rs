@@ -4,7 +4,7 @@ use super::output::Failure;
 use crate::diagnostic::closest;
 use crate::emit::c::Isa;
 use crate::model::{Options, choose};
-use crate::records::{BestRecords, Choice};
+use crate::records::{BestRecords, Choice, Entry};
 use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
@@ -23,6 +23,9 @@ pub(super) struct Files {
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     pub(super) tuned: Option<PathBuf>,
+    /// Leave out the records that came with this command, as a build does by `shipped_records(false)`
+    #[arg(long)]
+    pub(super) no_shipped: bool,
 }
 
 /// A workload that is asked for.
@@ -39,7 +42,7 @@ pub(super) struct Wanted {
 pub(super) struct Project {
     /// The spec, if there is one.
     pub(super) spec: Option<Spec>,
-    /// The records.
+    /// The records, and those that were shipped under them.
     pub(super) records: BestRecords,
     /// Where they were looked for.
     pub(super) tuned: PathBuf,
@@ -62,12 +65,21 @@ impl Project {
         let spec = if files.spec.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
         let beside = path.parent().unwrap_or(Path::new("")).join("tuned");
         let tuned = files.tuned.clone().unwrap_or(beside);
-        let records = BestRecords::load(&tuned);
+        let shipped = match files.no_shipped {
+            true => Ok(BestRecords::new()),
+            false => BestRecords::shipped(kernel_gen_records::FILES, &|_| true),
+        };
+        let records = BestRecords::load(&tuned).and_then(|own| Ok(own.over(shipped?)));
         // Whatever is wrong with either is worth knowing at once.
         match (spec.transpose(), records) {
             (Ok(spec), Ok(records)) => Ok(Project { spec, records, tuned }),
             (spec, records) => Err(spec.err().into_iter().chain(records.err()).flatten().collect::<Vec<_>>().into()),
         }
+    }
+
+    /// The user's own records.
+    pub(super) fn own_records(&self) -> impl Iterator<Item = &Entry> {
+        self.records.entries().filter(|entry| !entry.is_shipped)
     }
 
     /// The workload that a name, or a key, stands for.

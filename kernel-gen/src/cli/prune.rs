@@ -1,14 +1,15 @@
 //! `kernel-gen prune`: from trial logs to best records.
 
 use super::output::{Failure, Output, json_text};
-use crate::records::BestRecords;
 use crate::records::log::Log;
 use crate::records::prune::{Decision, Pruned, Verdict, prune};
+use crate::records::{BestRecords, Record, write_records};
 use crate::templates::Registry;
 use clap::Args;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Makes best records of trial logs: the fastest checked config of each workload, target, device and threads
 ///
@@ -17,8 +18,11 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
     /// The logs
-    #[arg(required = true, value_name = "LOG")]
+    #[arg(required_unless_present = "rewrite", value_name = "LOG")]
     logs: Vec<PathBuf>,
+    /// Write the records that there are as this version does, a line each; takes no logs
+    #[arg(long, conflicts_with = "logs")]
+    rewrite: bool,
     /// The folder of best records
     #[arg(long, value_name = "FOLDER", default_value = "tuned")]
     tuned: PathBuf,
@@ -31,18 +35,40 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    if arguments.rewrite {
+        return rewrite(arguments);
+    }
     let log = Log::read(&arguments.logs).map_err(|e| Failure::Lines(vec![e.to_string()]))?;
     let incumbents = BestRecords::load(&arguments.tuned)?;
     let pruned = prune(&log, &incumbents, registry);
     if !arguments.dry_run {
-        for record in pruned.changed() {
-            record.write(&arguments.tuned).map_err(|error| {
-                let folder = arguments.tuned.display().to_string().replace('\\', "/");
-                format!("{folder}: the record {} cannot be written: {error}", record.relative_path())
-            })?;
-        }
+        write(&arguments.tuned, pruned.changed())?;
     }
     Ok(described(&pruned, log.entries.len(), arguments))
+}
+
+/// Writes all records as this version does.
+fn rewrite(arguments: &Arguments) -> Result<Output, Failure> {
+    let records = BestRecords::load(&arguments.tuned)?;
+    let files = match arguments.dry_run {
+        true => records.iter().map(|r| arguments.tuned.join(r.slot().relative_path())).collect::<BTreeSet<_>>(),
+        false => write(&arguments.tuned, records.iter())?.into_iter().collect(),
+    };
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string().replace('\\', "/")).collect();
+    if arguments.json {
+        let json = json!({ "records": records.len(), "files": files, "success": true });
+        return Ok(Output::success(json_text(&json)));
+    }
+    let s = if records.len() == 1 { "" } else { "s" };
+    let into = if arguments.dry_run { "would be in" } else { "in" };
+    Ok(Output::success(format!("{} record{s} {into} {}\n", records.len(), files.join(", "))))
+}
+
+fn write<'r>(folder: &Path, records: impl IntoIterator<Item = &'r Record>) -> Result<Vec<PathBuf>, Failure> {
+    write_records(folder, records).map_err(|error| {
+        let folder = folder.display().to_string().replace('\\', "/");
+        format!("{folder}: the records cannot be written: {error}").into()
+    })
 }
 
 fn described(pruned: &Pruned, trials: usize, arguments: &Arguments) -> Output {
@@ -84,7 +110,8 @@ fn verdict_json(verdict: &Verdict) -> Json {
         Decision::Kept { challenger } => ("kept", None, challenger.map(|(_, noise)| noise)),
     };
     json!({
-        "file": verdict.record.relative_path(),
+        "file": verdict.record.slot().relative_path(),
+        "workload": verdict.record.workload,
         "decision": decision,
         "text": verdict.to_string(),
         "template": verdict.record.template,

@@ -5,7 +5,7 @@ use super::space::find_template;
 use crate::files::write_whole;
 use crate::generate::emitted;
 use crate::model::{Options, choose};
-use crate::records::BestRecords;
+use crate::records::{BestRecords, Entry};
 use crate::space::Config;
 use crate::spec::Spec;
 use crate::stable::fnv1a;
@@ -151,8 +151,8 @@ fn cases(registry: &Registry, arguments: &Arguments) -> Result<BTreeMap<String, 
     }
     let mut cases = BTreeMap::new();
     let records = BestRecords::load(arguments.tuned.as_ref().unwrap_or(&folder.join("tuned")))?;
-    for (file, record) in records.iter() {
-        let stray = |what: &str| format!("{}: {what}; this version has none of that name", file.display());
+    for Entry { record, file, line, .. } in records.entries() {
+        let stray = |what: &str| format!("{file}:{line}: {what}; this version has none of that name");
         let target = Target::find(&record.target).ok_or_else(|| stray(&format!("the target {}", record.target)))?;
         let workload = Workload::from_key(&record.workload)?;
         let (template, config) = (record.template.clone(), record.config.clone());

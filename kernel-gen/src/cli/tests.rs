@@ -1,6 +1,6 @@
 use super::{Output, run};
 use crate::ir::parse::parse;
-use crate::records::Record;
+use crate::records::{Record, write_records};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -63,7 +63,7 @@ impl Folder {
             generator: "0.1.0".into(),
         };
         change(&mut record);
-        record.write(&self.0.join("tuned")).unwrap()
+        write_records(&self.0.join("tuned"), [&record]).unwrap().remove(0)
     }
 
     /// Runs a command on this folder, whose name is replaced in what comes out.
@@ -106,7 +106,7 @@ matmul-f32-m64n32k16-nn
 x86-64-v3
   template  slow
   config    rows=[-1,8] (id 1a306c5a1896)
-  origin    record matmul-f32-m64n32k16-nn-d60efdf0.toml of this target, 1.5 us on CPU with 1 thread
+  origin    record of this target, 1.5 us on CPU with 1 thread
   - slow v1                         9.0 us predicted for rows=[-1,1]
   - fast v3                         2.0 us predicted for rows=[-1,1]
 "
@@ -246,7 +246,11 @@ x86-64: 2 by the analytic fallback
     assert!(output.success, "{output:?}");
     assert!(output.text.contains("x86-64-v3: 1 of this target, 1 by the model\n"), "{}", output.text);
     assert!(output.text.contains("x86-64: 1 from another target, 1 by"), "{}", output.text);
-    assert!(output.text.contains("unused records:\n  DIR/tuned/x86-64-v3/matmul-f32-m1n2k3-nn-"), "{}", output.text);
+    assert!(
+        output.text.contains("unused records:\n  DIR/tuned/x86-64-v3/cpu.toml:7: matmul-f32-m1n2k3-nn\n"),
+        "{}",
+        output.text
+    );
     let strict = folder.run(&["check", "--arch", "x86_64", "--deny-unused", "--deny-fallback"]);
     assert_eq!((strict.success, strict.errors.len()), (false, 3));
     assert_eq!(
@@ -270,7 +274,7 @@ fn malformed_files_are_all_named_and_nothing_is_printed() {
     fs::write(&path, "schema = 1\n").unwrap();
     let errors = folder.fails(&["check"]);
     assert!(errors.contains("DIR/kernels.toml:3: "), "{errors}");
-    assert!(errors.contains("DIR/tuned/x86-64-v3/matmul-f32-m64n32k16-nn-"), "{errors}");
+    assert!(errors.contains("DIR/tuned/x86-64-v3/cpu.toml:"), "{errors}");
 }
 
 #[test]

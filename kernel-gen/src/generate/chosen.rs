@@ -104,7 +104,7 @@ pub(super) fn carry_out<'a, T>(
 fn choice_name(registry: &Registry, choice: &Choice) -> String {
     let version = registry.find(&choice.template).map_or(0, |t| t.version());
     let name = format!("{} v{version} with {}", choice.template, choice.config);
-    if choice.origin.is_measured() { format!("{name} ({})", choice.origin) } else { name }
+    if choice.origin.measured().is_some() { format!("{name} ({})", choice.origin) } else { name }
 }
 
 /// What came of a workload on a target.
@@ -233,6 +233,7 @@ impl<'a> Chosen<'a> {
             template: self.template.clone(),
             config: self.config.clone(),
             origin: self.origin(),
+            device: self.choice.origin.measured().map_or_else(String::new, |m| m.device.clone()),
             origin_detail: self.origin_detail(),
             time_us: self.choice.origin.time_us(),
         }

@@ -29,6 +29,8 @@ pub struct Row {
     pub config: String,
     /// Where the config came from, in one word.
     pub origin: String,
+    /// The device of the record; empty where there is none.
+    pub device: String,
     /// The same in a sentence.
     pub origin_detail: String,
     /// Measured or predicted time.
@@ -36,12 +38,13 @@ pub struct Row {
 }
 
 impl Report {
-    /// One line that counts the origins: `12 workloads for x86-64-v4, x86-64-v3: 20 same-target, 4 analytic`.
+    /// One line that counts the origins, records by their devices:
+    /// `12 workloads for x86-64-v4, sm_90a: 20 shipped-same-target (NVIDIA H100 80GB HBM3), 4 analytic`.
     pub fn summary(&self) -> String {
-        let mut origins: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut origins: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let (mut names, mut targets) = (vec![], vec![]);
         for row in &self.rows {
-            *origins.entry(&row.origin).or_default() += 1;
+            *origins.entry((&row.origin, &row.device)).or_default() += 1;
             if !names.contains(&&row.name) {
                 names.push(&row.name);
             }
@@ -49,7 +52,11 @@ impl Report {
                 targets.push(&row.target);
             }
         }
-        let counts: Vec<String> = origins.iter().map(|(origin, n)| format!("{n} {origin}")).collect();
+        let counts = origins.iter().map(|((origin, device), n)| match device.is_empty() {
+            true => format!("{n} {origin}"),
+            false => format!("{n} {origin} ({device})"),
+        });
+        let counts: Vec<String> = counts.collect();
         let s = if names.len() == 1 { "" } else { "s" };
         match names.len() {
             0 => "no code was generated".to_string(),
@@ -59,7 +66,8 @@ impl Report {
 
     /// Whether every choice stands on a measurement of its very workload.
     pub fn is_tuned(&self) -> bool {
-        self.rows.iter().all(|r| ["exact", "same-target"].contains(&r.origin.as_str()))
+        let word = |row: &Row| row.origin.strip_prefix("shipped-").unwrap_or(&row.origin).to_string();
+        self.rows.iter().all(|row| ["exact", "same-target"].contains(&word(row).as_str()))
     }
 
     /// As lines that [`Report::parse`] reads back: fields between tabs.
@@ -75,6 +83,7 @@ impl Report {
                 &r.template,
                 &r.config,
                 &r.origin,
+                &r.device,
                 &r.origin_detail,
                 &time,
             ];
@@ -92,7 +101,7 @@ impl Report {
         for line in text.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
             match fields[..] {
-                ["row", kernel, name, workload, target, template, config, origin, detail, time] => {
+                ["row", kernel, name, workload, target, template, config, origin, device, detail, time] => {
                     report.rows.push(Row {
                         kernel: kernel.into(),
                         name: name.into(),
@@ -101,6 +110,7 @@ impl Report {
                         template: template.into(),
                         config: config.into(),
                         origin: origin.into(),
+                        device: device.into(),
                         origin_detail: detail.into(),
                         time_us: time.parse().ok()?,
                     });
@@ -140,14 +150,17 @@ mod tests {
             target: "x86-64-v3".into(),
             template: "gemm v2".into(),
             config: "rows=[-1,8]".into(),
-            origin: "exact".into(),
-            origin_detail: "exact record a.toml, 12.0 us".into(),
+            origin: "shipped-exact".into(),
+            device: "Some CPU".into(),
+            origin_detail: "shipped exact record, 12.0 us on Some CPU with 1 thread".into(),
             time_us: 12.03,
         };
-        let other = Row { target: "x86-64".into(), origin: "analytic".into(), ..row.clone() };
+        let (origin, device) = ("analytic".into(), String::new());
+        let other = Row { target: "x86-64".into(), origin, device, ..row.clone() };
+        assert!(Report { rows: vec![row.clone()], warnings: vec![] }.is_tuned());
         let report = Report { rows: vec![row, other], warnings: vec!["one".into()] };
         assert_eq!(Report::parse(&report.to_lines()), Some(report.clone()));
-        assert_eq!(report.summary(), "1 workload for x86-64-v3, x86-64: 1 analytic, 1 exact");
+        assert_eq!(report.summary(), "1 workload for x86-64-v3, x86-64: 1 analytic, 1 shipped-exact (Some CPU)");
         assert!(!report.is_tuned());
         assert_eq!(Report::parse("nonsense"), None);
     }

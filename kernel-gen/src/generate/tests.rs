@@ -507,7 +507,7 @@ fn a_record_that_is_refused_warns_and_gives_way_unless_fallback_is_denied() {
     let both = Registry::empty().with(rows()).with(Racing);
     let tried = try_workload(workload, target, &records, &both, &model::Options::default()).unwrap();
     assert_eq!(tried.choice.template, "rows");
-    assert!(tried.warnings[0].contains("(record matmul"), "{}", tried.warnings[0]);
+    assert!(tried.warnings[0].contains("(record of this target, 1.5 us on CPU"), "{}", tried.warnings[0]);
     let deny = model::Options { deny_fallback: true, ..model::Options::default() };
     let error = try_workload(workload, target, &records, &both, &deny).unwrap_err();
     assert!(error.to_string().contains("racing v1"), "{error}");

@@ -29,5 +29,6 @@ pub use error::ModelError;
 pub use instead::instead_of;
 pub use options::Options;
 pub use recorded::related_targets;
+pub use transfer::Kinds;
 #[cfg(feature = "cli")]
 pub(crate) use transfer::neighbours;

@@ -19,7 +19,7 @@ pub(super) fn recorded(
 ) -> Lookup {
     let key = workload.key();
     // Spaces are not made for workloads that nobody measured.
-    if !records.iter().any(|(_, r)| r.workload == key) {
+    if !records.iter().any(|r| r.workload == key) {
         return Lookup { found: None, refusals: vec![] };
     }
     let mut spaces: Vec<(&dyn Template, Space)> = vec![];

@@ -88,13 +88,13 @@ fn without_a_record_the_cheapest_default_wins() {
 fn a_record_beats_any_prediction() {
     let choice = choose_with(&[record()], &Options::default()).unwrap();
     assert_eq!((choice.template.as_str(), choice.config.to_string().as_str()), ("slow", "rows=[-1,8]"));
-    assert!(matches!(choice.origin, Origin::SameTarget { .. }));
+    assert!(matches!(choice.origin, Origin::SameTarget(_)));
     let named = Options { device: Some("CPU".into()), ..Options::default() };
-    assert!(matches!(choose_with(&[record()], &named).unwrap().origin, Origin::Exact { .. }));
+    assert!(matches!(choose_with(&[record()], &named).unwrap().origin, Origin::Exact(_)));
     // The space does not depend on the target here, so a record of another level serves.
     let other = Record { target: "x86-64-v4".into(), ..record() };
     let origin = choose_with(&[other], &Options::default()).unwrap().origin;
-    assert!(matches!(origin, Origin::OtherTarget { .. }));
+    assert!(matches!(origin, Origin::OtherTarget(_)));
 }
 
 /// Rows as wide as the target's vectors are what its model wants; the machine may know better.
@@ -152,13 +152,13 @@ fn a_record_of_another_target_competes_with_the_default() {
         let narrow = choice(rows, "x86-64-v3", "x86-64-v4", &options);
         assert!(matches!(narrow.origin, Origin::Analytic { predicted_us: 5.0 }), "{narrow:?}");
         let over = narrow.passed_over.unwrap().to_string();
-        assert!(over.starts_with("wide by record matmul-f32-m64n32k16-nn-"), "{over}");
-        assert!(over.contains(" of the target x86-64-v3, 1.5 us on CPU: here 1"), "{over}");
+        let begins = "wide by record of the target x86-64-v3, 1.5 us on CPU with 1 thread: here 1";
+        assert!(over.starts_with(begins), "{over}");
         assert!(over.ends_with(" us expected, 5.0 us of the default"), "{over}");
     }
     // Where the model holds no more against it than it did where it was measured, it is used.
     let below = choice(4, "x86-64-v3", "x86-64", &options);
-    assert!(matches!(&below.origin, Origin::OtherTarget { target, .. } if target == "x86-64-v3"), "{below:?}");
+    assert!(matches!(&below.origin, Origin::OtherTarget(m) if m.target == "x86-64-v3"), "{below:?}");
     assert_eq!((below.config.to_string().as_str(), below.passed_over), ("rows=[-1,4]", None));
     // Wide rows on narrow vectors are no better than the default, whatever they were on wide ones.
     let wide = choice(16, "x86-64-v4", "x86-64-v3", &options);

@@ -18,7 +18,7 @@
 use super::defaults::{BY_RULES, LAST_RESORTS, default_of};
 use super::error::ModelError;
 use super::options::Options;
-use crate::records::{BestRecords, Preference, Record};
+use crate::records::{BestRecords, Entry, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
 use crate::templates::Template;
@@ -211,15 +211,17 @@ fn lessons<'a>(
 ) -> Vec<Lesson<'a>> {
     let key = workload.key();
     let preference = Preference::new(records, &target.name, options.device.as_deref(), options.threads);
-    let mut by_workload: BTreeMap<&str, &Record> = BTreeMap::new();
-    for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == target.name && r.workload != key) {
-        if by_workload.get(r.workload.as_str()).is_none_or(|old| preference.order(r, old).is_lt()) {
-            by_workload.insert(&r.workload, r);
+    let mut by_workload: BTreeMap<&str, &Entry> = BTreeMap::new();
+    let of_others = |r: &Record| r.verified && r.target == target.name && r.workload != key;
+    for entry in records.entries().filter(|e| of_others(&e.record)) {
+        let workload = entry.record.workload.as_str();
+        if by_workload.get(workload).is_none_or(|old| preference.order(entry, old).is_lt()) {
+            by_workload.insert(workload, entry);
         }
     }
     let mut near: Vec<(f64, Workload, &Record)> = by_workload
         .into_values()
-        .filter_map(|r| {
+        .filter_map(|Entry { record: r, .. }| {
             let other = Workload::from_key(&r.workload).ok()?;
             Some((distance(workload, &other)?, other, r))
         })
@@ -261,6 +263,33 @@ pub(crate) fn neighbours(
         }
     }
     configs
+}
+
+/// The kinds of some workloads: what tells, before a record is read, whether it may decide anything about them.
+#[derive(Clone, Debug)]
+pub struct Kinds(Vec<Workload>);
+
+impl Kinds {
+    /// The kinds of these workloads.
+    pub fn of<'w>(workloads: impl IntoIterator<Item = &'w Workload>) -> Kinds {
+        let mut kinds = Kinds(vec![]);
+        for workload in workloads {
+            if !kinds.has(workload) {
+                kinds.0.push(workload.clone());
+            }
+        }
+        kinds
+    }
+
+    /// Whether a record of the workload with this key is one of these workloads, or of a shape that says something about one of
+    /// them.
+    pub fn has_key(&self, key: &str) -> bool {
+        Workload::from_key(key).is_ok_and(|workload| self.has(&workload))
+    }
+
+    fn has(&self, workload: &Workload) -> bool {
+        self.0.iter().any(|kind| distance(kind, workload).is_some())
+    }
 }
 
 /// Octaves between two shapes, or none if they are of different kinds, of which neither says anything about the other.

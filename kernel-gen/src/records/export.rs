@@ -16,7 +16,7 @@ const BENCHMARK_SCHEMA: &str = "0.1";
 
 /// One object a record, in the order of their files.
 pub fn of_records(records: &BestRecords) -> Vec<Json> {
-    records.iter().map(|(_, record)| of_record(record)).collect()
+    records.iter().map(of_record).collect()
 }
 
 /// One object a trial that was timed, in the order of the log. Failed trials have no time and no place in the format.

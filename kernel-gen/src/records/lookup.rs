@@ -1,12 +1,11 @@
 //! Which record to use for a workload, and why not the others.
 
-use super::best::BestRecords;
+use super::best::{BestRecords, Entry};
 use super::record::Record;
 use super::rules::{Mismatch, Purpose};
 use crate::space::{Config, Fingerprint, Space};
 use std::cmp::Ordering;
 use std::fmt;
-use std::path::PathBuf;
 
 /// What is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,58 +45,14 @@ pub struct Offer<'a> {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Origin {
     /// A record of this workload on this target, measured on the device that was asked for.
-    Exact {
-        /// Its file.
-        file: PathBuf,
-        /// The device that it was measured on.
-        device: String,
-        /// The threads that it was measured with.
-        threads: u32,
-        /// The time that was measured, in microseconds.
-        time_us: f64,
-        /// How fast a core was meanwhile, see [`Record::core_gflops`].
-        core_gflops: Option<f64>,
-        /// What it took where nothing disturbed it, see [`Record::floor_us`].
-        floor_us: Option<f64>,
-    },
+    Exact(Measurement),
     /// A record of this workload on this target, where no device was asked for or another one: whose device it is, nobody
     /// knows here. A CPU level's may be of another vendor.
-    SameTarget {
-        /// Its file.
-        file: PathBuf,
-        /// The device that it was measured on.
-        device: String,
-        /// The threads that it was measured with.
-        threads: u32,
-        /// The time that was measured, in microseconds.
-        time_us: f64,
-        /// How fast a core was meanwhile, see [`Record::core_gflops`].
-        core_gflops: Option<f64>,
-        /// What it took where nothing disturbed it, see [`Record::floor_us`].
-        floor_us: Option<f64>,
-    },
+    SameTarget(Measurement),
     /// A record of this workload on a target that differs in its letter only (`sm_90`, `sm_90a`).
-    SameCapability {
-        /// Its file.
-        file: PathBuf,
-        /// The target.
-        target: String,
-        /// The device that it was measured on.
-        device: String,
-        /// The time that was measured there, in microseconds.
-        time_us: f64,
-    },
+    SameCapability(Measurement),
     /// A record of this workload on another target of the same architecture, whose config is within the limits here.
-    OtherTarget {
-        /// Its file.
-        file: PathBuf,
-        /// The other target.
-        target: String,
-        /// The device that it was measured on.
-        device: String,
-        /// The time that was measured there, in microseconds.
-        time_us: f64,
-    },
+    OtherTarget(Measurement),
     /// A model that learned from records of other shapes.
     Model {
         /// The time that it predicts, in microseconds.
@@ -112,66 +67,87 @@ pub enum Origin {
     },
 }
 
+/// What a record says of its measurement.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measurement {
+    /// The target.
+    pub target: String,
+    /// The device.
+    pub device: String,
+    /// The number of threads.
+    pub threads: u32,
+    /// The time, in microseconds.
+    pub time_us: f64,
+    /// How fast a core was meanwhile, see [`Record::core_gflops`].
+    pub core_gflops: Option<f64>,
+    /// What it took where nothing disturbed it, see [`Record::floor_us`].
+    pub floor_us: Option<f64>,
+    /// Whether the record came with the library.
+    pub is_shipped: bool,
+}
+
 impl Origin {
-    /// One word for tables: `exact`, `same-target`, `same-capability`, `other-target`, `model`, `analytic`.
+    /// One word for tables: `exact`, `same-target`, `same-capability`, `other-target`, `model`, `analytic`; a record that came
+    /// with the library has `shipped-` in front.
     pub fn word(&self) -> &'static str {
+        let (own, shipped) = match self {
+            Origin::Exact(_) => ("exact", "shipped-exact"),
+            Origin::SameTarget(_) => ("same-target", "shipped-same-target"),
+            Origin::SameCapability(_) => ("same-capability", "shipped-same-capability"),
+            Origin::OtherTarget(_) => ("other-target", "shipped-other-target"),
+            Origin::Model { .. } => ("model", "model"),
+            Origin::Analytic { .. } => ("analytic", "analytic"),
+        };
+        if self.measured().is_some_and(|m| m.is_shipped) { shipped } else { own }
+    }
+
+    /// The measurement of this very workload that stands behind it, if there is one.
+    pub fn measured(&self) -> Option<&Measurement> {
         match self {
-            Origin::Exact { .. } => "exact",
-            Origin::SameTarget { .. } => "same-target",
-            Origin::SameCapability { .. } => "same-capability",
-            Origin::OtherTarget { .. } => "other-target",
-            Origin::Model { .. } => "model",
-            Origin::Analytic { .. } => "analytic",
+            Origin::Exact(m) | Origin::SameTarget(m) | Origin::SameCapability(m) | Origin::OtherTarget(m) => Some(m),
+            Origin::Model { .. } | Origin::Analytic { .. } => None,
         }
     }
 
-    /// Whether a measurement of this very workload stands behind it.
-    pub fn is_measured(&self) -> bool {
-        self.is_of_target() || self.is_foreign()
-    }
-
-    /// Whether it is a record of the very target.
-    pub fn is_of_target(&self) -> bool {
-        matches!(self, Origin::Exact { .. } | Origin::SameTarget { .. })
+    /// The measurement, if it is one of the very target.
+    pub fn measured_here(&self) -> Option<&Measurement> {
+        self.measured().filter(|_| matches!(self, Origin::Exact(_) | Origin::SameTarget(_)))
     }
 
     /// Whether it is a record of another target.
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Origin::SameCapability { .. } | Origin::OtherTarget { .. })
+        matches!(self, Origin::SameCapability(_) | Origin::OtherTarget(_))
     }
 
     /// The time that was measured or predicted, in microseconds.
     pub fn time_us(&self) -> f64 {
         match self {
-            Origin::Exact { time_us, .. }
-            | Origin::SameTarget { time_us, .. }
-            | Origin::SameCapability { time_us, .. }
-            | Origin::OtherTarget { time_us, .. } => *time_us,
+            Origin::Exact(m) | Origin::SameTarget(m) | Origin::SameCapability(m) | Origin::OtherTarget(m) => m.time_us,
             Origin::Model { predicted_us, .. } | Origin::Analytic { predicted_us } => *predicted_us,
         }
     }
 }
 
-impl fmt::Display for Origin {
-    /// One line for a person. Holds the file's name but not its folder, so that a report does not depend on where it
-    /// was made.
+impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |file: &PathBuf| file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let s = if self.threads == 1 { "" } else { "s" };
+        let Measurement { time_us, device, threads, .. } = self;
+        write!(f, "{time_us:.1} us on {device} with {threads} thread{s}")
+    }
+}
+
+impl fmt::Display for Origin {
+    /// One line for a person. It holds neither file nor line of a record: a report does not depend on where it was made, nor
+    /// on what other records there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.measured().is_some_and(|m| m.is_shipped) {
+            write!(f, "shipped ")?;
+        }
         match self {
-            Origin::Exact { file, device, threads, time_us, .. } => {
-                let s = if *threads == 1 { "" } else { "s" };
-                write!(f, "exact record {}, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
-            }
-            Origin::SameTarget { file, device, threads, time_us, .. } => {
-                let s = if *threads == 1 { "" } else { "s" };
-                write!(f, "record {} of this target, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
-            }
-            Origin::SameCapability { file, target, device, time_us } => {
-                write!(f, "record {} of {target}, same capability, {time_us:.1} us on {device}", name(file))
-            }
-            Origin::OtherTarget { file, target, device, time_us } => {
-                write!(f, "record {} of the target {target}, {time_us:.1} us on {device}", name(file))
-            }
+            Origin::Exact(m) => write!(f, "exact record, {m}"),
+            Origin::SameTarget(m) => write!(f, "record of this target, {m}"),
+            Origin::SameCapability(m) => write!(f, "record of {}, same capability, {m}", m.target),
+            Origin::OtherTarget(m) => write!(f, "record of the target {}, {m}", m.target),
             Origin::Model { predicted_us, records } => {
                 let s = if *records == 1 { "" } else { "s" };
                 write!(f, "model, from {records} record{s} of other shapes, {predicted_us:.1} us predicted")
@@ -232,9 +208,9 @@ pub struct Unusable {
 /// A record that may not be used.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refusal {
-    /// Its file.
-    pub file: PathBuf,
-    /// The line that is to blame, where the file is as it was written.
+    /// Its file, as messages name it.
+    pub file: String,
+    /// Its line there.
     pub line: usize,
     /// Why.
     pub reason: Mismatch,
@@ -242,8 +218,7 @@ pub struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display().to_string().replace('\\', "/");
-        self.reason.diagnostic(&file, self.line, Purpose::Build).fmt(f)
+        self.reason.diagnostic(&self.file, self.line, Purpose::Build).fmt(f)
     }
 }
 
@@ -254,7 +229,7 @@ pub struct Found {
     pub record: Record,
     /// Its config, as the template's space writes it.
     pub config: Config,
-    /// One of those of records: see [`Origin::is_measured`].
+    /// One of those of records: see [`Origin::measured`].
     pub origin: Origin,
 }
 
@@ -271,36 +246,45 @@ pub struct Lookup {
 ///
 /// The order is: a record of the target itself, on the wanted device if one is named; a record of a target of the same compute
 /// capability; a record of a related target, in the order of the query, if its config is valid in the
-/// space here, limits included. Among several of one kind the one measured with the number of threads closest to the
-/// wanted one comes first, then one of the target's main device ([`BestRecords::main_device`]), then the fastest.
+/// space here, limits included. Among several of one kind the user's own come before those that were shipped, then the one measured
+/// with the number of threads closest to the wanted one, then one of the target's main device
+/// ([`BestRecords::main_device`]), then the fastest.
 ///
 /// A record of this target that may not be used is a [`Refusal`]; one of another target is not, because its space is
-/// expected to differ. The rules are those of [`RULES`](super::RULES).
+/// expected to differ, and one that was shipped is not, because its user can do nothing about it: a registry without the built-in
+/// templates, say, has no use for theirs. The rules are those of [`RULES`](super::RULES).
 pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) -> Lookup {
     let mut refusals = vec![];
     for target in std::iter::once(query.target).chain(query.related_targets.iter().copied()) {
         let own = target == query.target;
         let preference = Preference::new(records, target, query.device, query.threads);
         let mut usable = vec![];
-        for (file, record) in records.iter().filter(|(_, r)| r.workload == query.workload && r.target == target) {
+        for entry in records.entries() {
+            let Entry { record, file, line, is_shipped } = entry;
+            if record.workload != query.workload || record.target != target {
+                continue;
+            }
             match usable_config(record, offers, own) {
-                Ok(config) => usable.push((file, record, config)),
-                Err(reason) if own => refusals.push(Refusal { file, line: record.line_of(reason.key()), reason }),
+                Ok(config) => usable.push((entry, config)),
+                Err(reason) if own && !is_shipped => {
+                    refusals.push(Refusal { file: file.clone(), line: *line, reason });
+                }
                 Err(_) => {}
             }
         }
-        usable.sort_by(|(_, a, _), (_, b, _)| preference.order(a, b));
-        if let Some((file, record, config)) = usable.into_iter().next() {
-            let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
-            let Record { threads, core_gflops, floor_us, .. } = *record;
-            let origin = if own && query.device == Some(device.as_str()) {
-                Origin::Exact { file, device, threads, time_us, core_gflops, floor_us }
+        usable.sort_by(|(a, _), (b, _)| preference.order(a, b));
+        if let Some((Entry { record, is_shipped, .. }, config)) = usable.into_iter().next() {
+            let Record { threads, time_us, core_gflops, floor_us, .. } = *record;
+            let (target, device, is_shipped) = (target.to_string(), record.device.clone(), *is_shipped);
+            let measured = Measurement { target, device, threads, time_us, core_gflops, floor_us, is_shipped };
+            let origin = if own && query.device == Some(record.device.as_str()) {
+                Origin::Exact(measured)
             } else if own {
-                Origin::SameTarget { file, device, threads, time_us, core_gflops, floor_us }
-            } else if same_capability(query.target, &target) {
-                Origin::SameCapability { file, target, device, time_us }
+                Origin::SameTarget(measured)
+            } else if same_capability(query.target, &measured.target) {
+                Origin::SameCapability(measured)
             } else {
-                Origin::OtherTarget { file, target, device, time_us }
+                Origin::OtherTarget(measured)
             };
             return Lookup { found: Some(Found { record: record.clone(), config, origin }), refusals };
         }
@@ -308,13 +292,14 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
     Lookup { found: None, refusals }
 }
 
-/// Which of several records of one workload and target to use: of the device that was named, then for the number of
-/// threads that is closest to the wanted one, then of the target's main device ([`BestRecords::main_device`]), then the
-/// fastest.
+/// Which of several records of one workload and target to use: of the device that was named, then the user's own, then for the
+/// number of threads that is closest to the wanted one, then of the target's main device ([`BestRecords::main_device`]), then
+/// the fastest.
 #[derive(Clone, Copy)]
 pub(crate) struct Preference<'a> {
     device: Option<&'a str>,
-    main_device: Option<&'a str>,
+    /// Of the user's own records and of those that were shipped.
+    main_devices: [Option<&'a str>; 2],
     threads: Option<u32>,
 }
 
@@ -326,15 +311,19 @@ impl<'a> Preference<'a> {
         device: Option<&'a str>,
         threads: Option<u32>,
     ) -> Preference<'a> {
-        Preference { device, main_device: records.main_device(target), threads }
+        let main_devices = [false, true].map(|is_shipped| records.main_device(target, is_shipped));
+        Preference { device, main_devices, threads }
     }
 
     /// The better one is less.
-    pub(crate) fn order(&self, a: &Record, b: &Record) -> Ordering {
+    pub(crate) fn order(&self, a: &Entry, b: &Entry) -> Ordering {
         let other = |wanted: Option<&str>, r: &Record| wanted.is_some_and(|device| device != r.device);
         let apart = |r: &Record| self.threads.map_or(u32::MAX - r.threads, |threads| r.threads.abs_diff(threads));
-        let rank = |r: &Record| (other(self.device, r), apart(r), other(self.main_device, r));
-        rank(a).cmp(&rank(b)).then(a.time_us.total_cmp(&b.time_us))
+        let rank = |e: &Entry| {
+            let r = &e.record;
+            (other(self.device, r), e.is_shipped, apart(r), other(self.main_devices[usize::from(e.is_shipped)], r))
+        };
+        rank(a).cmp(&rank(b)).then(a.record.time_us.total_cmp(&b.record.time_us))
     }
 }
 

@@ -1,9 +1,10 @@
-//! A record: what was measured to be fastest, and where its file lies.
+//! A record: what was measured to be fastest, and which one it is.
 
-use crate::space::{Config, Fingerprint, stable_hash};
+use crate::space::{Config, Fingerprint};
+use std::fmt;
 
-/// The version of the record format that this library reads and writes.
-pub const SCHEMA: i64 = 1;
+/// The version of the format of files of records that this library writes. It reads schema 1 as well.
+pub const SCHEMA: i64 = 2;
 
 /// What was fastest for one workload on one device with one number of threads.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,16 +44,44 @@ pub struct Record {
     pub generator: String,
 }
 
-impl Record {
-    /// The name of its file: the workload, and a hash of the device and the number of threads.
-    pub fn file_name(&self) -> String {
-        let hash = stable_hash(&format!("{}\n{}\n{}", self.workload, self.device, self.threads)) >> 32;
-        format!("{}-{hash:08x}.toml", self.workload)
-    }
+/// What a record is of. There is one record of each; the order is that of files and of their lines.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Slot {
+    /// The target.
+    pub target: String,
+    /// The device.
+    pub device: String,
+    /// The workload's key.
+    pub workload: String,
+    /// The number of threads.
+    pub threads: u32,
+}
 
-    /// The file below the folder of records, with `/` between its parts.
+impl Slot {
+    /// The file below the folder of records, with `/` between its parts: the target's folder, and the device's name in small
+    /// letters and digits, with a dash for whatever else it holds.
     pub fn relative_path(&self) -> String {
-        format!("{}/{}", self.target, self.file_name())
+        let plain = self.device.to_lowercase();
+        let words: Vec<&str> = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).collect();
+        let stem: String = words.join("-").chars().take(100).collect();
+        let stem = if stem.is_empty() { "device" } else { &stem };
+        format!("{}/{stem}.toml", self.target)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Slot { workload, device, threads, .. } = self;
+        let s = if *threads == 1 { "" } else { "s" };
+        write!(f, "{}: {workload} on {device} with {threads} thread{s}", self.relative_path())
+    }
+}
+
+impl Record {
+    /// What it is a record of.
+    pub fn slot(&self) -> Slot {
+        let Record { target, device, workload, threads, .. } = self.clone();
+        Slot { target, device, workload, threads }
     }
 }
 

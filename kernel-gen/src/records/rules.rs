@@ -196,24 +196,6 @@ impl Mismatch {
             _ => Mismatch::Value(error),
         }
     }
-
-    /// The key of a record's file that is to blame.
-    pub(super) fn key(&self) -> &str {
-        match self {
-            Mismatch::Schema { .. } => "schema",
-            Mismatch::Unverified => "verified",
-            Mismatch::Unknown { .. } => "workload",
-            Mismatch::NoTemplate { .. } => "template",
-            Mismatch::OtherVersion { .. } => "template_version",
-            Mismatch::OtherSpace { .. } => "space",
-            Mismatch::OtherDevice { .. } => "device",
-            Mismatch::OtherTarget { .. } => "target",
-            Mismatch::OtherGenerator { .. } => "generator",
-            Mismatch::Knob(ConfigError::Unknown { knob, .. })
-            | Mismatch::Value(ConfigError::NotInSpace { knob, .. } | ConfigError::WrongKind { knob, .. }) => knob,
-            Mismatch::Knob(_) | Mismatch::Value(_) | Mismatch::Damaged | Mismatch::NoMachine => "[config]",
-        }
-    }
 }
 
 impl fmt::Display for Mismatch {

@@ -1,78 +1,133 @@
-//! The text of a record: a hand-written TOML writer, so that the bytes are ours to keep, and a reader that names the
-//! file and the line of whatever is wrong.
+//! The text of records: a hand-written TOML writer, so that the bytes are ours to keep, and a reader that names the file and the
+//! line of whatever is wrong.
 
-use super::record::{Record, SCHEMA, is_file_word};
-use crate::diagnostic::{Diagnostic, Report, Table, leaves_its_line, parse};
+use super::record::{Record, SCHEMA, Slot, is_file_word};
+use crate::diagnostic::{Diagnostic, Report, Table, leaves_its_line, parse as toml_document};
 use crate::space::{Annotation, Config, Fingerprint, Value, is_knob_name};
 use std::fmt::Write;
 use std::ops::Range;
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
+
+/// The first lines of a file of records.
+const HEADER: &str = "# The fastest verified kernel for each workload: `\"workload\".threads`. Written by kernel-gen; keep it in version control.\n";
+
+/// The forms of a file of records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// A line a record, all of one target and device.
+    List,
+    /// One record, its keys a line each: schema 1. Whatever is not a list is taken for it.
+    Single,
+}
+
+/// The form of a text, as far as can be told before it is parsed.
+pub(super) fn form(text: &str) -> Form {
+    let schema = text.lines().find(|line| line.starts_with("schema"));
+    let is_list = schema.is_some_and(|line| line.split_once('=').is_some_and(|(_, version)| version.trim() == "2"));
+    if is_list { Form::List } else { Form::Single }
+}
+
+/// The text of a file with these records, all of one target and device, in the order of their slots. Knobs are sorted by name,
+/// and measurements are rounded to what they can mean, so that a re-measured record makes a small difference.
+pub(super) fn list<'r>(records: impl IntoIterator<Item = &'r Record>) -> String {
+    let mut text = String::new();
+    for record in records {
+        if text.is_empty() {
+            text = format!(
+                "{HEADER}schema = {SCHEMA}\ntarget = {}\ndevice = {}\n\n[records]\n",
+                quoted(&record.target),
+                quoted(&record.device)
+            );
+        }
+        text += &record.to_line();
+        text.push('\n');
+    }
+    text
+}
+
+/// Reads the records of a file of either form; `file` is its name in messages.
+pub fn parse(text: &str, file: &str) -> Result<Vec<Record>, Vec<Diagnostic>> {
+    match form(text) {
+        Form::List => Ok(parse_list(text, file, &|_| true)?.into_iter().map(|(_, record)| record).collect()),
+        Form::Single => Ok(vec![Record::parse(text, file)?]),
+    }
+}
+
+/// Reads the records of a list whose workload's key is wanted, each with its line.
+pub(super) fn parse_list(
+    text: &str,
+    file: &str,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<Vec<(usize, Record)>, Vec<Diagnostic>> {
+    // A line that is not wanted is left empty, so that those behind it keep their numbers. It takes a hundredth of the time that
+    // parsing it would: a build script, which is not optimised, reads thousands of records for the few that it needs.
+    let of_wanted = |line: &&str| match line.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
+        Some((workload, _)) => wanted(workload),
+        None => true,
+    };
+    let text: String =
+        text.split('\n').map(|line| Some(line).filter(of_wanted).unwrap_or("")).flat_map(|l| [l, "\n"]).collect();
+    let mut report = Report::new(file, &text);
+    let document = parse_document(&text, &mut report);
+    if !report.is_clean() {
+        return report.finish(None);
+    }
+    let records = read_list(Table::root(&document, "the file"), &mut report);
+    report.finish(records)
+}
 
 impl Record {
-    /// The text of the record's file. Knobs are sorted by name, and measurements are rounded to what they can mean,
-    /// so that a re-measured record makes a small difference.
-    pub fn to_toml(&self) -> String {
-        let mut t = String::from(
-            "# The fastest verified kernel for one workload. Written by kernel-gen; keep it in version control.\n",
-        );
+    /// The line of the record in its file, without the end of the line: TOML by itself.
+    pub fn to_line(&self) -> String {
+        let mut line = format!("{}.{} = {{ ", quoted(&self.workload), self.threads);
         // Writing to a string cannot fail.
-        let _ = writeln!(t, "schema = {SCHEMA}");
-        let _ = writeln!(t, "workload = {}", quoted(&self.workload));
-        let _ = writeln!(t, "target = {}", quoted(&self.target));
-        let _ = writeln!(t, "device = {}", quoted(&self.device));
-        let _ = writeln!(t, "threads = {}", self.threads);
-        let _ = writeln!(t, "template = {}", quoted(&self.template));
-        let _ = writeln!(t, "template_version = {}", self.template_version);
-        let _ = writeln!(t, "space = \"{}\"", self.space);
-        let _ = writeln!(t, "generator = {}", quoted(&self.generator));
-        let _ = writeln!(t, "time_us = {}", rounded(self.time_us, 4));
-        let _ = writeln!(t, "gflops = {}", rounded(self.gflops, 4));
-        if let Some(core_gflops) = self.core_gflops {
-            let _ = writeln!(t, "core_gflops = {}", rounded(core_gflops, 4));
-        }
-        if let Some(floor_us) = self.floor_us {
-            let _ = writeln!(t, "floor_us = {}", rounded(floor_us, 4));
-        }
-        let _ = writeln!(t, "max_error = {}", rounded(self.max_error, 2));
-        let _ = writeln!(t, "verified = {}", self.verified);
+        let _ = write!(line, "template = {}, template_version = {}", quoted(&self.template), self.template_version);
         let mut entries: Vec<(&str, &Value)> = self.config.entries().collect();
         entries.sort_unstable();
-        t.push_str("\n[config]\n");
-        for (knob, value) in entries {
+        let entries = entries.into_iter().map(|(knob, value)| {
             // A knob's name may hold a dot, which TOML would take for a path.
             let key = if knob.contains('.') { quoted(knob) } else { knob.to_string() };
-            let _ = writeln!(t, "{key} = {}", toml_value(value));
+            format!("{key} = {}", toml_value(value))
+        });
+        let _ = write!(line, ", config = {{ {} }}", entries.collect::<Vec<_>>().join(", "));
+        let measured = [("time_us", Some(self.time_us)), ("gflops", Some(self.gflops))];
+        for (key, value) in measured.into_iter().chain([("core_gflops", self.core_gflops), ("floor_us", self.floor_us)])
+        {
+            if let Some(value) = value {
+                let _ = write!(line, ", {key} = {}", rounded(value, 4));
+            }
         }
-        t
+        let _ = write!(line, ", max_error = {}, verified = {}", rounded(self.max_error, 2), self.verified);
+        let _ = write!(line, ", space = \"{}\", generator = {} }}", self.space, quoted(&self.generator));
+        line
     }
 
-    /// The line of its file, as it is written, that begins with a key; the first one if none does.
-    pub(super) fn line_of(&self, key: &str) -> usize {
-        let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ="));
-        self.to_toml().lines().position(begins).map_or(1, |i| i + 1)
-    }
-
-    /// Reads a record; `file` is its name in messages.
+    /// Reads a file of schema 1, which has one record; `file` is its name in messages.
     pub fn parse(text: &str, file: &str) -> Result<Record, Vec<Diagnostic>> {
         let mut report = Report::new(file, text);
-        // Two things that happen to files under version control, before the TOML parser tells its own story of them.
-        if text.trim().is_empty() {
-            report.error(&(0..0), "the file is empty", "delete it, or restore it from version control");
-            return report.finish(None);
-        }
-        if let Some(marker) = text.match_indices("<<<<<<< ").map(|(at, _)| at).find(|at| starts_line(text, *at)) {
-            let help = "keep the side whose time_us is smaller, or tune again";
-            report.error(&(marker..marker), "a merge conflict is not resolved", help);
-            return report.finish(None);
-        }
-        let document = parse(text, &mut report);
+        let document = parse_document(text, &mut report);
         // What follows a syntax error would be complaints about keys that the parser lost.
         if !report.is_clean() {
             return report.finish(None);
         }
-        let record = read(Table::root(&document, "the record"), &mut report);
+        let record = read_single(Table::root(&document, "the record"), &mut report);
         report.finish(record)
+    }
+}
+
+/// Parses a document. Two things that happen to files under version control are named before the parser tells its own story of
+/// them.
+fn parse_document<'t>(text: &'t str, report: &mut Report) -> Spanned<DeTable<'t>> {
+    if text.trim().is_empty() {
+        report.error(&(0..0), "the file is empty", "delete it, or restore it from version control");
+    } else if let Some(marker) = text.match_indices("<<<<<<< ").map(|(at, _)| at).find(|at| starts_line(text, *at)) {
+        let help = "keep the side whose time_us is smaller, or tune again";
+        report.error(&(marker..marker), "a merge conflict is not resolved", help);
+    }
+    match report.is_clean() {
+        true => toml_document(text, report),
+        false => Spanned::new(0..0, DeTable::new()),
     }
 }
 
@@ -119,30 +174,88 @@ fn toml_value(value: &Value) -> String {
     }
 }
 
-/// Everything about a record but what its values are worth: all keys are read, so that a person sees all mistakes.
-fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
-    if let Some(schema) = required(&mut table, report, "schema", "schema = 1", Table::integer)
-        && schema.0 != SCHEMA
-    {
-        let help = format!("update kernel-gen, or tune again with this version, which writes schema {SCHEMA}");
-        report.error(&schema.1, format!("the record has schema {}", schema.0), help);
-        // Another schema has other keys; complaints about them would help nobody.
-        return None;
-    }
-    let workload = required(&mut table, report, "workload", "workload = \"<key of the workload>\"", Table::string);
-    let target = required(&mut table, report, "target", "target = \"x86-64-v3\"", Table::string);
-    for (key, found) in [("workload", &workload), ("target", &target)] {
-        if let Some((text, span)) = found
-            && !is_file_word(text)
-        {
-            let cause = format!("`{key}` is not a name: \"{text}\"");
-            report.error(span, cause, "use letters, digits, `-`, `_`, `.` and `+`, as `kernel-gen explain` prints it");
+/// The records of a list. All keys are read, so that a person sees all mistakes.
+fn read_list(mut table: Table<'_, '_>, report: &mut Report) -> Option<Vec<(usize, Record)>> {
+    read_schema(&mut table, report, SCHEMA)?;
+    let target = read_word(&mut table, report, "target", "target = \"x86-64-v3\"");
+    let device = required(&mut table, report, "device", "device = \"<name of the device>\"", Table::string);
+    let device = device.and_then(|found| plain(report, "device", found)).map(|(device, _)| device);
+    let mut all = vec![];
+    let by_workload = match table.require(report, "records", "a table [records] with a line a record") {
+        true => table.table(report, "records"),
+        false => None,
+    };
+    table.finish(report);
+    let (target, device, by_workload) = (target?, device?, by_workload?);
+    for (workload, by_threads) in by_workload.named_tables(report, "records") {
+        check_word(report, "workload", workload.value, &workload.span);
+        for (threads, mut record) in by_threads.named_tables(report, "records") {
+            let Some(number) = threads.value.parse().ok().filter(|number: &u32| *number > 0) else {
+                let help = "write \"workload\".threads = { .. }, or tune again";
+                report.error(&threads.span, format!("`{}` is no number of threads", threads.value), help);
+                continue;
+            };
+            record.rename(format!("the record of `{}`", workload.value));
+            let workload = workload.value;
+            let slot =
+                Slot { target: target.into(), device: device.into(), workload: workload.into(), threads: number };
+            all.extend(read_record(record, slot, report).map(|record| (report.line(threads.span.start), record)));
         }
     }
+    all.sort_by_key(|(line, _)| *line);
+    Some(all)
+}
+
+/// A record in the form of schema 1.
+fn read_single(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
+    read_schema(&mut table, report, 1)?;
+    let workload = read_word(&mut table, report, "workload", "workload = \"<key of the workload>\"");
+    let target = read_word(&mut table, report, "target", "target = \"x86-64-v3\"");
     let device = required(&mut table, report, "device", "device = \"<name of the device>\"", Table::string);
     let device = device.and_then(|found| plain(report, "device", found));
     let threads = required(&mut table, report, "threads", "threads = 1", Table::integer);
     let threads = threads.and_then(|found| small(report, "threads", found, 1));
+    // What is wrong with the rest is told, whether its slot can be read or not.
+    let word = |found: Option<&str>| found.unwrap_or_default().to_string();
+    let slot = Slot {
+        target: word(target),
+        device: word(device.as_ref().map(|(device, _)| *device)),
+        workload: word(workload),
+        threads: threads.unwrap_or(1),
+    };
+    let record = read_record(table, slot, report);
+    workload.and(target).and(device).and(threads).and(record)
+}
+
+/// The schema must be the one that is said; another one has other keys, and complaints about them would help nobody.
+fn read_schema(table: &mut Table<'_, '_>, report: &mut Report, schema: i64) -> Option<()> {
+    match required(table, report, "schema", &format!("schema = {schema}"), Table::integer) {
+        Some((found, span)) if found != schema => {
+            let help = format!("update kernel-gen, or tune again with this version, which writes schema {SCHEMA}");
+            report.error(&span, format!("the record has schema {found}"), help);
+            None
+        }
+        _ => Some(()),
+    }
+}
+
+/// A key whose value may be part of a path.
+fn read_word<'t>(table: &mut Table<'t, '_>, report: &mut Report, key: &'static str, example: &str) -> Option<&'t str> {
+    let (text, span) = required(table, report, key, example, Table::string)?;
+    check_word(report, key, text, &span);
+    Some(text)
+}
+
+fn check_word(report: &mut Report, key: &str, text: &str, span: &Range<usize>) {
+    if !is_file_word(text) {
+        let help = "use letters, digits, `-`, `_`, `.` and `+`, as `kernel-gen explain` prints it";
+        report.error(span, format!("`{key}` is not a name: \"{text}\""), help);
+    }
+}
+
+/// Everything about a record but its slot, and but what its values are worth: all keys are read, so that a person sees all
+/// mistakes.
+fn read_record(mut table: Table<'_, '_>, slot: Slot, report: &mut Report) -> Option<Record> {
     let template = required(&mut table, report, "template", "template = \"<name of the template>\"", Table::string);
     let template = template.and_then(|found| plain(report, "template", found));
     let version = required(&mut table, report, "template_version", "template_version = 1", Table::integer);
@@ -173,11 +286,12 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
         None
     };
     table.finish(report);
+    let Slot { target, device, workload, threads } = slot;
     Some(Record {
-        workload: workload?.0.to_string(),
-        target: target?.0.to_string(),
-        device: device?.0.to_string(),
-        threads: threads?,
+        workload,
+        target,
+        device,
+        threads,
         template: template?.0.to_string(),
         template_version: version?,
         space: space?,

@@ -6,7 +6,7 @@
 
 use kernel_gen::lower::lower_for;
 use kernel_gen::model::{Options, choose};
-use kernel_gen::records::{BestRecords, Choice, Origin};
+use kernel_gen::records::{BestRecords, Choice, Measurement, Origin};
 use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
@@ -58,7 +58,9 @@ fn off(spec: &str) -> Off {
     let mut errors: Vec<(f64, f64)> = vec![];
     for (workload, recorded, others, default) in choices(spec, target) {
         let key = workload.key();
-        let Origin::SameTarget { time_us, .. } = recorded.origin else { panic!("{key}: {:?}", recorded.origin) };
+        let Origin::SameTarget(Measurement { time_us, .. }) = recorded.origin else {
+            panic!("{key}: {:?}", recorded.origin)
+        };
         let template = registry.find(&others.template).unwrap();
         let space = template.space(&workload, target).unwrap();
         assert!(space.index_of(&others.config).is_ok(), "{key}: {} is not in the space", others.config);
@@ -101,15 +103,14 @@ fn records_of_others_mend_a_cost_function_that_is_off() {
 #[test]
 fn every_record_that_is_checked_in_still_applies() {
     let (registry, records) = (Registry::builtin(), BestRecords::load(&specs().join("tuned")).unwrap());
-    let recorded: BTreeSet<(&str, &str)> =
-        records.iter().map(|(_, r)| (r.workload.as_str(), r.target.as_str())).collect();
+    let recorded: BTreeSet<(&str, &str)> = records.iter().map(|r| (r.workload.as_str(), r.target.as_str())).collect();
     assert!(records.len() > 1000, "there are {} records", records.len());
     let mut wrong = vec![];
     for (key, target) in recorded {
         let (workload, target) = (Workload::from_key(key).unwrap(), Target::find(target).unwrap());
         let choice = choose(&registry, &workload, target, &records, &Options::default()).unwrap();
         wrong.extend(choice.refusals.iter().map(|refusal| refusal.to_string()));
-        if !choice.origin.is_of_target() {
+        if choice.origin.measured_here().is_none() {
             wrong.push(format!("{key} on {}: its record is not used, but {} is", target.name, choice.template));
         }
     }

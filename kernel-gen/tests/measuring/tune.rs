@@ -3,13 +3,13 @@
 use crate::folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::{Entry, Log};
-use kernel_gen::records::{BestRecords, FailureKind, Outcome, Record};
+use kernel_gen::records::{BestRecords, FailureKind, Outcome, Record, write_records};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::workload::Workload;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn command(words: &[&str]) -> Output {
 }
 
 fn tuned(words: &[&str]) -> String {
-    let output = command(&[&["tune", "--quiet"], words].concat());
+    let output = command(&[&["tune", "--quiet", "--no-shipped"], words].concat());
     assert!(output.success, "{:#?}", output.errors);
     output.text
 }
@@ -34,6 +34,11 @@ fn error_of(words: &[&str]) -> String {
     assert!(!output.success, "{}", output.text);
     assert_eq!(output.errors.len(), 1, "{:#?}", output.errors);
     output.errors[0].clone()
+}
+
+/// Writes a record into a folder; gives its file.
+fn write(record: &Record, folder: &str) -> PathBuf {
+    write_records(Path::new(folder), [record]).unwrap().remove(0)
 }
 
 /// A record that says what a trial in a log does.
@@ -82,7 +87,8 @@ fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
     let (known, trials) = configs(&log);
     assert_eq!((known.len(), trials), (64, 64), "no config is tried twice");
     let best = BestRecords::load(Path::new(&records)).unwrap();
-    let (file, record) = best.iter().next().unwrap();
+    let record = best.iter().next().unwrap();
+    let file = Path::new(&records).join(record.slot().relative_path());
     assert!(record.verified && record.template == "conv2d_no_batching" && record.target == "sm_90a");
     assert!(record.time_us < 110.0, "{record:?}");
     let bytes = fs::read(&file).unwrap();
@@ -94,7 +100,7 @@ fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
     assert_eq!(fs::read(&file).unwrap(), bytes);
 
     // A record whose time no longer holds stays too, but not its time.
-    Record { time_us: 1.5 * record.time_us, ..record.clone() }.write(Path::new(&records)).unwrap();
+    write(&Record { time_us: 1.5 * record.time_us, ..record.clone() }, &records);
     assert_ne!(fs::read(&file).unwrap(), bytes);
     let text = tuned(&words);
     assert!(text.contains("the record stays") && text.contains("\nwrote "), "{text}");
@@ -105,7 +111,7 @@ fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
     let words = ["--replay", &landscape, "--log", &other, "--tuned", &records, "--trials", "200", "--tuner", "ga"];
     let text = tuned(&words);
     let now = BestRecords::load(Path::new(&records)).unwrap();
-    let now = now.iter().next().unwrap().1.clone();
+    let now = now.iter().next().unwrap().clone();
     if now != *record {
         assert!(now.time_us < 0.99 * record.time_us, "{} us for {} us: {text}", now.time_us, record.time_us);
     }
@@ -148,7 +154,7 @@ fn a_record_of_a_template_that_is_not_tuned_is_lost_only_to_something_faster() {
     };
     let words = ["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "20", "--tuner", "random"];
     for (time_us, stays) in [(1.0, true), (1e6, false)] {
-        let file = Record { time_us, ..record.clone() }.write(Path::new(&records)).unwrap();
+        let file = write(&Record { time_us, ..record.clone() }, &records);
         let text = tuned(&words);
         assert_eq!(text.contains("the record of splitk_direct stays, 1.0000 us"), stays, "{text}");
         let left = fs::read_to_string(&file).unwrap();
@@ -281,7 +287,7 @@ fn a_task_begins_with_what_was_fastest_for_its_neighbours() {
     let record = Record { workload: workload.key(), space, time_us, ..record_of(best) };
     let first_trials = |record: &Record, name: &str| {
         let (records, log) = (folder.file(name), format!("{after}.{name}"));
-        record.write(Path::new(&records)).unwrap();
+        write(record, &records);
         tuned(&["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "3"]);
         let entries = Log::read(&[&log]).unwrap().entries;
         entries.into_iter().map(|e| e.trial.config).collect::<Vec<_>>()
@@ -311,7 +317,7 @@ fn a_record_of_this_device_does_not_hide_that_of_another() {
     // Two that no tuner would begin with: one is this device's record, the other what another device found.
     let (own, other) = (record_of(timed[0]), Record { device: "NVIDIA H200".into(), ..record_of(timed[1]) });
     for record in [&own, &other] {
-        record.write(Path::new(&records)).unwrap();
+        write(record, &records);
     }
     tuned(&["--replay", &landscape, "--log", &after, "--tuned", &records, "--trials", "4"]);
     let first: Vec<_> = Log::read(&[&after]).unwrap().entries.into_iter().map(|e| e.trial.config).collect();

@@ -57,7 +57,11 @@ impl<'p> Events<'p> {
     }
 
     /// The last line.
-    pub(super) fn end(&mut self, summary: &Summary, written: &[PathBuf]) -> Result<(), String> {
+    pub(super) fn end<'f>(
+        &mut self,
+        summary: &Summary,
+        written: impl IntoIterator<Item = &'f PathBuf>,
+    ) -> Result<(), String> {
         let board = &summary.board;
         let verdicts = board.groups.iter().zip(&summary.verdicts);
         write_line(&json!({
@@ -71,7 +75,7 @@ impl<'p> Events<'p> {
             "failures": board.failures().iter().map(|(kind, n)| (kind.name().to_string(), json!(n)))
                 .collect::<serde_json::Map<_, _>>(),
             "workloads": verdicts.map(|(g, v)| self.verdict(&g.name, v)).collect::<Vec<_>>(),
-            "written": written.iter().map(|f| f.display().to_string().replace('\\', "/")).collect::<Vec<_>>(),
+            "written": written.into_iter().map(|f| f.display().to_string().replace('\\', "/")).collect::<Vec<_>>(),
         }))
     }
 

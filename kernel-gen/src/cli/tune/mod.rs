@@ -170,13 +170,14 @@ fn tune<'t>(
     errors.extend(made.nothing_ran(&summary));
     let success = errors.is_empty() && summary.ended != session::Ended::Stopped;
     if let Some(events) = &mut events {
-        events.end(&summary, &written)?;
+        events.end(&summary, written.keys())?;
         return Ok(Output { text: String::new(), errors, success });
     }
     let mut text = table(&summary);
     // Writing to a string cannot fail.
-    for file in &written {
-        let _ = writeln!(text, "wrote {}", file.display().to_string().replace('\\', "/"));
+    for (file, records) in &written {
+        let (file, records) = (file.display().to_string().replace('\\', "/"), counted(*records as u64, "record"));
+        let _ = writeln!(text, "wrote {records} to {file}");
     }
     for line in &kept {
         let _ = writeln!(text, "{line}");

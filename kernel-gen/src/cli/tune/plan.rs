@@ -8,7 +8,7 @@ use crate::cli::space::find_template;
 use crate::model::{self, default_of};
 use crate::records::log::{Log, TaskKey};
 use crate::records::validate::{Validator, summarised};
-use crate::records::{BestRecords, FailureKind, Outcome, Purpose, Record, Trial};
+use crate::records::{BestRecords, Entry, FailureKind, Outcome, Purpose, Record, Trial};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::{Registry, Template};
@@ -246,7 +246,7 @@ impl<'r> Plan<'r> {
                 known.insert(of, Best { task, config, far, us });
             }
         };
-        for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == self.target.name) {
+        for r in records.iter().filter(|r| r.verified && r.target == self.target.name) {
             take(TaskKey::from(r), &r.device, r.threads, &r.config, r.time_us);
         }
         for e in log.entries.iter().filter(|e| e.task.target == self.target.name) {
@@ -296,7 +296,9 @@ impl<'r> Plan<'r> {
             seen.push(workload);
             let here = |r: &Record| bench.is_none_or(|b| r.device == b.device && r.threads == b.threads);
             let same = |r: &Record| r.workload == workload && r.target == self.target.name && here(r);
-            let Some((file, record)) = project.records.iter().find(|(_, r)| same(r)) else { continue };
+            let Some(Entry { record, file, line, .. }) = project.records.entries().find(|e| same(&e.record)) else {
+                continue;
+            };
             let of_record = |i: &Item<'_>| i.key.workload == record.workload && i.key.template == record.template;
             let outcome = match self.items.iter().position(of_record) {
                 Some(entry) => self.incumbent(record, entry).map(|incumbent| all.usable.push(incumbent)),
@@ -304,8 +306,7 @@ impl<'r> Plan<'r> {
                 None => validator.record(record).map(|_| all.standing.push(record.clone())).map_err(|e| e.to_string()),
             };
             if let Err(reason) = outcome {
-                let file = file.display().to_string().replace('\\', "/");
-                all.notes.push(format!("{file}: the record is not compared with: {reason}"));
+                all.notes.push(format!("{file}:{line}: the record is not compared with: {reason}"));
             }
         }
         all

@@ -4,10 +4,11 @@ use super::bench::Bench;
 use super::plan::Plan;
 use crate::cli::output::Failure;
 use crate::files;
-use crate::records::{Outcome, Record};
+use crate::records::{self, Outcome, Record};
 use crate::target::Device;
 use crate::tune::gflops;
 use crate::tune::session::{self, Summary, Verdict};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,8 @@ fn is_stale(record: &session::Incumbent, now: &session::Candidate, of_a_cpu: boo
 /// What became of what was found.
 #[derive(Default)]
 pub(super) struct Written {
-    pub(super) files: Vec<PathBuf>,
+    /// The files that have new records, and how many each.
+    pub(super) files: BTreeMap<PathBuf, usize>,
     /// Which records stay although they were not tuned.
     pub(super) kept: Vec<String>,
     pub(super) errors: Vec<String>,
@@ -108,10 +110,10 @@ pub(super) fn write_records(
             verified: true,
             generator: env!("CARGO_PKG_VERSION").to_string(),
         };
-        match record.write(folder) {
-            Ok(file) => written.files.push(file),
+        match records::write_records(folder, [&record]) {
+            Ok(files) => files.into_iter().for_each(|file| *written.files.entry(file).or_default() += 1),
             Err(error) => {
-                let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
+                let file = folder.join(record.slot().relative_path()).display().to_string().replace('\\', "/");
                 let help = "the trials are in the log, and the same command decides again";
                 written.errors.push(format!("error: {file}: the record cannot be written: {error}; {help}"));
             }

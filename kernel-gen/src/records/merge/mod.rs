@@ -4,7 +4,8 @@
 //! deleted stays deleted.
 
 use super::log::{BYTE_ORDER_MARK, LogReader, Parsed, parse_line, sealed};
-use super::{BestRecords, Record};
+use super::text::list;
+use super::{BestRecords, Record, Slot, parse};
 use crate::diagnostic::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,44 +98,60 @@ pub fn better<'a>(a: &'a Record, b: &'a Record) -> &'a Record {
         .cmp(&a.verified)
         .then(newer(b).cmp(&newer(a)))
         .then(a.time_us.total_cmp(&b.time_us))
-        .then_with(|| a.to_toml().cmp(&b.to_toml()));
+        .then_with(|| a.to_line().cmp(&b.to_line()));
     if order.is_le() { a } else { b }
 }
 
 /// Merges folders of records.
 pub fn merge_folders(sides: &[BestRecords]) -> BestRecords {
-    let mut merged: BTreeMap<String, Record> = BTreeMap::new();
-    for (_, record) in sides.iter().flat_map(BestRecords::iter) {
-        let path = record.relative_path();
-        let winner = merged.get(&path).map_or(record, |other| better(other, record)).clone();
-        merged.insert(path, winner);
+    let mut merged = BestRecords::new();
+    for record in sides.iter().flat_map(BestRecords::iter) {
+        let winner = merged.get(&record.slot()).map_or(record, |other| better(other, record)).clone();
+        merged.insert(winner);
     }
-    let mut all = BestRecords::new();
-    for record in merged.into_values() {
-        all.insert(record);
-    }
-    all
+    merged
 }
 
-/// Merges two versions of one record's file.
-pub fn merge_record(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) -> Result<String, Vec<Diagnostic>> {
+/// Merges two versions of a file of records, record by record. With an ancestor, what one side changed is what counts, and what
+/// one side deleted stays deleted unless the other changed it.
+///
+/// # Errors
+/// If one of them cannot be read, or they are of different devices.
+pub fn merge_records(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) -> Result<String, Vec<Diagnostic>> {
     let read = |side: Side<'_>| {
-        let text = String::from_utf8_lossy(side.bytes);
-        Record::parse(&text, side.file).map(|record| (record, text.into_owned()))
+        let records = parse(&String::from_utf8_lossy(side.bytes), side.file)?;
+        Ok(records.into_iter().map(|record| (record.slot(), record)).collect::<BTreeMap<_, _>>())
     };
     let (a, b) = match (read(ours), read(theirs)) {
         (Ok(a), Ok(b)) => (a, b),
-        (a, b) => return Err(a.err().into_iter().chain(b.err()).flatten().collect()),
+        (a, b) => {
+            let faults: [Option<Vec<Diagnostic>>; 2] = [a.err(), b.err()];
+            return Err(faults.into_iter().flatten().flatten().collect());
+        }
     };
+    let places: BTreeSet<String> = a.keys().chain(b.keys()).map(Slot::relative_path).collect();
+    if places.len() > 1 {
+        let places = places.into_iter().collect::<Vec<_>>().join(" and ");
+        let cause = format!("the two sides hold records of {places}");
+        return Err(vec![Diagnostic {
+            file: ours.file.into(),
+            line: 1,
+            cause,
+            help: "merge each with its own file".into(),
+        }]);
+    }
     // An ancestor that nobody can read decides nothing.
-    let base = base.and_then(|side| read(side).ok()).map(|(record, _)| record);
-    let winner = match base {
-        Some(base) if base == a.0 => b,
-        Some(base) if base == b.0 => a,
-        _ if *better(&a.0, &b.0) == a.0 => a,
-        _ => b,
-    };
-    Ok(winner.1)
+    let base = base.and_then(|side| read(side).ok()).unwrap_or_default();
+    let slots: BTreeSet<&Slot> = a.keys().chain(b.keys()).collect();
+    let merged = slots.into_iter().filter_map(|slot| match (base.get(slot), a.get(slot), b.get(slot)) {
+        (Some(base), Some(a), Some(b)) if base == a => Some(b),
+        (Some(base), Some(a), Some(b)) if base == b => Some(a),
+        (_, Some(a), Some(b)) => Some(better(a, b)),
+        (Some(base), Some(one), None) | (Some(base), None, Some(one)) => Some(one).filter(|one| *one != base),
+        (None, one, other) => one.or(other),
+        (Some(_), None, None) => None,
+    });
+    Ok(list(merged))
 }
 
 /// Whether a file's text is that of a log rather than of a record.

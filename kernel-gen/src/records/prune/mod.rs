@@ -6,7 +6,7 @@
 use super::log::{Entry, Log, TaskKey};
 use super::trial::median;
 use super::validate::{Validator, summarised};
-use super::{BestRecords, Mismatch, Outcome, Purpose, Record};
+use super::{BestRecords, Mismatch, Outcome, Purpose, Record, Slot};
 use crate::diagnostic::Diagnostic;
 use crate::space::Config;
 use crate::templates::Registry;
@@ -85,7 +85,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the record's file is to be written.
+    /// Whether the record is to be written.
     pub fn changes(&self) -> bool {
         !matches!(self.decision, Decision::Kept { .. })
     }
@@ -94,7 +94,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let now = self.record.time_us;
-        write!(f, "{}: ", self.record.relative_path())?;
+        write!(f, "{}: ", self.record.slot())?;
         let spread = self.spread_us.map_or(String::new(), |s| format!(" +- {s:.2}"));
         let best = format!("{now:.2}{spread} us, the best of {} config{}", self.configs, plural(self.configs));
         match &self.decision {
@@ -144,9 +144,6 @@ impl Pruned {
     }
 }
 
-/// What one best record is of.
-type Slot = (String, String, String, u32);
-
 /// Picks the best config of each workload, target, device and number of threads, and holds it against the record there
 /// is. Within the noise, the config that was tried most often wins, then the faster one: finalists are measured again and
 /// again, and the luck of one sample is no reason to prefer another.
@@ -157,17 +154,11 @@ pub fn prune(log: &Log, incumbents: &BestRecords, registry: &Registry) -> Pruned
     for (slot, all) in samples(log, &mut validator, &mut told) {
         slots.entry(slot).or_default().push(all);
     }
-    let incumbents: BTreeMap<Slot, &Record> = incumbents.iter().map(|(_, r)| (slot_of(r), r)).collect();
-    let mut verdicts: Vec<Verdict> = slots
+    let verdicts = slots
         .iter()
-        .filter_map(|(slot, measured)| verdict(slot, measured, incumbents.get(slot).copied(), &mut validator))
+        .filter_map(|(slot, measured)| verdict(slot, measured, incumbents.get(slot), &mut validator))
         .collect();
-    verdicts.sort_by_key(|v| v.record.relative_path());
     Pruned { verdicts, told: summarised(told) }
-}
-
-fn slot_of(record: &Record) -> Slot {
-    (record.workload.clone(), record.target.clone(), record.device.clone(), record.threads)
 }
 
 /// The usable trials, put together by config.
@@ -181,7 +172,8 @@ fn samples(log: &Log, validator: &mut Validator<'_>, told: &mut Vec<Diagnostic>)
         told.extend(validation.told);
         let Some(config) = validation.config else { continue };
         let Entry { task, device, threads, generator, .. } = entry;
-        let slot = (task.workload.clone(), task.target.clone(), device.clone(), *threads);
+        let TaskKey { workload, target, .. } = task.clone();
+        let slot = Slot { target, device: device.clone(), workload, threads: *threads };
         let key = (slot, task.template.clone(), config.to_string());
         let (measured, samples, cores) = all.entry(key).or_insert_with(|| {
             let (task, generator) = (task.clone(), generator.clone());
@@ -274,7 +266,8 @@ fn verdict(
     })
 }
 
-fn record((workload, target, device, threads): &Slot, best: &Measured) -> Record {
+fn record(slot: &Slot, best: &Measured) -> Record {
+    let Slot { target, device, workload, threads } = slot;
     let flops = Workload::from_key(workload).map_or(0, |w| w.flops());
     Record {
         workload: workload.clone(),

@@ -1,6 +1,6 @@
 //! What was measured of each workload.
 
-use crate::records::{Choice, Origin, Outcome};
+use crate::records::{Choice, Outcome};
 use crate::tune::measure::{Peer, PeerTiming, Provenance};
 use crate::workload::bound::Accuracy;
 
@@ -93,8 +93,7 @@ pub struct Measured {
 impl Measured {
     /// The time that the chosen record states, in microseconds; none where there is no record.
     pub fn recorded_us(&self) -> Option<f64> {
-        let origin = &self.chosen.choice.origin;
-        origin.is_measured().then(|| origin.time_us())
+        Some(self.chosen.choice.origin.measured()?.time_us)
     }
 
     /// The record's config now / its recorded time.
@@ -104,11 +103,7 @@ impl Measured {
 
     /// How fast a core is now / how fast it was when the record was measured, where both are known.
     pub fn clock(&self) -> Option<f64> {
-        let (Origin::Exact { core_gflops: Some(then), .. } | Origin::SameTarget { core_gflops: Some(then), .. }) =
-            &self.chosen.choice.origin
-        else {
-            return None;
-        };
+        let then = self.chosen.choice.origin.measured_here()?.core_gflops?;
         let Outcome::Timed(timing) = &self.chosen.outcome else { return None };
         Some(timing.core_median_gflops()? / then)
     }
@@ -122,11 +117,7 @@ impl Measured {
     /// What the record's config takes now where nothing disturbs it / what it took then, where both are known: of a machine
     /// that is shared with others, the times that come back.
     pub fn floor_again(&self) -> Option<f64> {
-        let (Origin::Exact { floor_us: Some(then), .. } | Origin::SameTarget { floor_us: Some(then), .. }) =
-            &self.chosen.choice.origin
-        else {
-            return None;
-        };
+        let then = self.chosen.choice.origin.measured_here()?.floor_us?;
         Some(self.chosen.floor_us? / then)
     }
 

@@ -1,7 +1,7 @@
 //! Means and counts over the rows of a report.
 
 use super::report::{Measured, Report};
-use crate::records::Origin;
+use crate::records::{Measurement, Origin};
 use crate::tune::measure::Provenance;
 use std::fmt;
 
@@ -211,10 +211,6 @@ impl Report {
 
 /// Whether a choice's record was measured as this machine measures: on this device, with as many threads.
 fn is_of_here(origin: &Origin, provenance: &Provenance) -> bool {
-    match origin {
-        Origin::Exact { device, threads, .. } | Origin::SameTarget { device, threads, .. } => {
-            *device == provenance.device && *threads == provenance.threads
-        }
-        _ => false,
-    }
+    let of_here = |m: &Measurement| m.device == provenance.device && m.threads == provenance.threads;
+    origin.measured_here().is_some_and(of_here)
 }

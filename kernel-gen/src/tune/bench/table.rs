@@ -156,9 +156,9 @@ fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Repo
 fn chosen_by(m: &Measured) -> String {
     let template = &m.chosen.choice.template;
     match &m.chosen.choice.origin {
-        Origin::Exact { .. } | Origin::SameTarget { .. } => format!("record, {template}"),
-        Origin::SameCapability { device, .. } => format!("record of {device}, {template}"),
-        Origin::OtherTarget { target, .. } => format!("record of {target}, {template}"),
+        Origin::Exact(_) | Origin::SameTarget(_) => format!("record, {template}"),
+        Origin::SameCapability(m) => format!("record of {}, {template}", m.device),
+        Origin::OtherTarget(m) => format!("record of {}, {template}", m.target),
         Origin::Model { .. } => format!("no record: by records of other shapes, {template}"),
         Origin::Analytic { .. } => format!("no record: the default, {template}"),
     }

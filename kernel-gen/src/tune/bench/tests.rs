@@ -371,7 +371,7 @@ fn a_shape_is_withheld_with_every_epilogue_and_type() {
     }
     let own = Workload::from_key("conv2d-nchw-f32-n1c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu").unwrap();
     let left = without_shape(&all, &own);
-    let keys: Vec<&str> = left.iter().map(|(_, r)| r.workload.as_str()).collect();
+    let keys: Vec<&str> = left.iter().map(|r| r.workload.as_str()).collect();
     assert_eq!(keys, ["conv2d-nchw-f32-n1c64h28w28-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu"]);
 }
 

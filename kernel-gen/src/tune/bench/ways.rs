@@ -47,7 +47,7 @@ impl Ways {
 /// from it in its epilogue or types only, because that would tell nearly as much.
 pub fn without_shape(records: &BestRecords, workload: &Workload) -> BestRecords {
     let mut others = BestRecords::new();
-    for (_, record) in records.iter() {
+    for record in records.iter() {
         // A record whose key nobody understands any more teaches nothing.
         if Workload::from_key(&record.workload).is_ok_and(|other| other.op != workload.op) {
             others.insert(record.clone());

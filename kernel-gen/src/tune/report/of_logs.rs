@@ -3,7 +3,7 @@
 use super::contents::{Bench, Best, Layer, RecordLine, Report, RunLine, TaskLine};
 use crate::model::roofline::Roofline;
 use crate::records::log::{Compared, ComparedConfig, Entry, Log, Machine, RunId};
-use crate::records::{BestRecords, Outcome, Record};
+use crate::records::{BestRecords, Outcome, Slot};
 use crate::target::Target;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
@@ -40,10 +40,10 @@ impl Report {
 }
 
 fn record_of(all: &BestRecords, key: &str, target: &str, device: &str, threads: u32) -> Option<RecordLine> {
-    let same = |r: &Record| r.workload == key && r.target == target && r.device == device && r.threads == threads;
-    let (_, record) = all.iter().find(|(_, r)| same(r))?;
+    let slot = Slot { target: target.into(), device: device.into(), workload: key.into(), threads };
+    let record = all.get(&slot)?;
     Some(RecordLine {
-        file: record.relative_path(),
+        file: slot.relative_path(),
         template: format!("{} v{}", record.template, record.template_version),
         config: record.config.to_string(),
         us: record.time_us,
