@@ -5,7 +5,7 @@ use crate::stamp::{self, Stamp};
 use crate::{Config, Error, MissingCompiler, MissingCudaCompiler, Report};
 use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::emit::rust::{self, is_rust_name};
-use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, write_if_changed};
+use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, Memo, write_if_changed};
 use kernel_gen::model;
 use kernel_gen::records::{ARTIFACTS, BestRecords};
 use kernel_gen::spec::Spec;
@@ -45,7 +45,8 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     // What is known of tools may be of an earlier compiler in the same place.
     let tools = tools(config, &environment, None);
     let key = key(config, &environment, program.1, tools.1);
-    let mut stamp = Stamp { key, program, tools, ..make(config, &environment)? };
+    let made = make(config, &environment, program.1)?;
+    let mut stamp = Stamp { key, program, tools, ..made };
     stamp.records.0 = all_records;
     write_if_changed(&stamp_path, stamp.text().as_bytes())?;
     Ok(finish(config, &environment, stamp, false))
@@ -209,8 +210,8 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     entries.into_iter().flat_map(|e| if e.is_dir() { files_below(&e) } else { vec![e] }).collect()
 }
 
-/// Generates and compiles.
-fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
+/// Generates and compiles. `program` is the hash of the program that does.
+fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stamp, Error> {
     let mut errors: Vec<GenerateError> = vec![];
     let mut collect = |wrong: Vec<Diagnostic>| errors.extend(wrong.into_iter().map(GenerateError::from));
     let spec = Spec::load(&config.spec).map_err(&mut collect).ok();
@@ -231,6 +232,7 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         false => own,
     };
     let (compiler, code, mut warnings) = compiler(config, environment)?;
+    let memo = Memo::open(&environment.out_dir.join(format!("{}.memo", folder_name(config))), program);
     let options = generate::Options {
         arch: environment.arch.clone(),
         prefix: prefix(config, environment),
@@ -244,8 +246,10 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         cuda: config.cuda && !environment.docs_rs && !environment.no_cuda,
         images: folder_name(config),
         jobs: environment.jobs,
+        memo: Some(memo.clone()),
     };
     let mut generated = generate::generate(&spec, &records, &config.registry, &options)?;
+    memo.forget();
     if let Some(folder) = config.tuned.as_ref().filter(|f| !f.exists()) {
         warnings.push(format!(
             "the folder of records {} does not exist; create it, so that cargo need not run build.rs every time",

@@ -32,6 +32,7 @@ pub mod schedule;
 pub mod space;
 pub mod spec;
 pub mod stable;
+mod stored;
 pub mod target;
 pub mod templates;
 pub mod toolchain;

@@ -184,6 +184,7 @@ fn build_options(arch: &str, choose: Options) -> generate::Options {
         cuda: true,
         images: "images".into(),
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        memo: None,
     }
 }
 

@@ -107,6 +107,7 @@ fn sources(registry: &Registry, arguments: &Arguments, project: &Project) -> Res
         code: CodePolicy::Absent("only CUDA is packaged".to_string()),
         cuda: true,
         jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        memo: None,
     };
     let generated = generate(spec, &project.records, registry, &options).map_err(lines)?;
     let mut sources = generated.cuda;

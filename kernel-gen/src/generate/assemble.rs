@@ -1,7 +1,7 @@
 //! All sources of a crate, put together in the order of the spec.
 
 use super::c::Source;
-use super::chosen::Outcome;
+use super::carry_out::Outcome;
 use super::cuda::CudaSource;
 use super::made::Made;
 use super::options::{CodePolicy, Options};
@@ -33,7 +33,7 @@ pub(super) fn assemble(
     spec: &Spec,
     items: Vec<Task<'_>>,
     targets: usize,
-    variants: Vec<Outcome<Made>>,
+    variants: Vec<Outcome>,
     options: &Options,
 ) -> Generated {
     let mut generated = Generated::default();

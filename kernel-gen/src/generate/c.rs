@@ -38,8 +38,8 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
     let emit = |kernel: &Kernel, stem: &str, comment: String| -> Result<CSource, GenerateError> {
         emit(kernel, COptions { isa, symbol: format!("{prefix}_{stem}"), comment }, target, &chosen.place)
     };
-    let main = emit(&chosen.kernel, &chosen.stem, chosen.comment())?;
-    let mut sources = vec![source(&main, &chosen.file_stem(), target)];
+    let main = emit(&chosen.kernel, &chosen.stem, chosen.picked.comment())?;
+    let mut sources = vec![source(&main, &chosen.picked.file_stem(), target)];
     let mut packs = vec![];
     for (position, pack) in &chosen.packs {
         let c = emit(&pack.kernel, &chosen.pack_stem, chosen.pack_comment(pack))?;
@@ -48,7 +48,8 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
         let packed = pack.kernel.buffer(pack.kernel.params[1]);
         packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
     }
-    let variant = rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.summary() };
+    let variant =
+        rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.picked.summary() };
     Ok(Made { variant, sources })
 }
 

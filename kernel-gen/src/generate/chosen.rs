@@ -6,8 +6,7 @@ use super::report::Row;
 use super::task::Task;
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
-use crate::model;
-use crate::records::{BestRecords, Choice, Unusable};
+use crate::records::{Choice, Unusable};
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::templates::{Pack, Registry, Scheduled};
@@ -21,8 +20,8 @@ const REGENERATE: &str = concat!(
 
 /// Where the workload is declared, and what was chosen; goes into errors.
 pub(super) struct Place<'a> {
-    task: &'a Task<'a>,
-    choice: Option<String>,
+    pub(super) task: &'a Task<'a>,
+    pub(super) choice: Option<String>,
 }
 
 impl Place<'_> {
@@ -32,15 +31,21 @@ impl Place<'_> {
     }
 }
 
+/// A choice for a workload.
+pub(super) struct Picked<'a> {
+    task: &'a Task<'a>,
+    target: &'a Target,
+    pub(super) choice: Choice,
+    /// Template and version.
+    template: String,
+    /// The config as text.
+    config: String,
+}
+
 /// A choice and its kernel, checked against the workload.
 pub(super) struct Chosen<'a> {
-    task: &'a Task<'a>,
+    pub(super) picked: &'a Picked<'a>,
     pub(super) target: &'a Target,
-    choice: Choice,
-    /// Template and version.
-    pub(super) template: String,
-    /// The config as text.
-    pub(super) config: String,
     pub(super) kernel: Kernel,
     /// Whether the kernel begins before what is in front of it has ended.
     pub(super) early: Early,
@@ -56,79 +61,12 @@ pub(super) struct Chosen<'a> {
     pub(super) place: Place<'a>,
 }
 
-/// Chooses for a workload and makes code of the choice. Where that fails, what comes next takes its place: a choice that the
-/// verifier or a later step refuses is a defect of its template, and ends no build as long as another one works. Without
-/// fallback there is no other one, since none was measured.
-pub(super) fn carry_out<'a, T>(
-    task: &'a Task<'a>,
-    target: &'a Target,
-    records: &BestRecords,
-    registry: &Registry,
-    options: &model::Options,
-    make: impl Fn(&Chosen<'a>) -> Result<T, GenerateError>,
-) -> Result<Outcome<T>, GenerateError> {
-    let first = model::choose(registry, task.workload, target, records, options)
-        .map_err(|error| Place { task, choice: None }.fault(Cause::Choose(error)))?;
-    let (refusals, mut unusable) = (first.refusals.clone(), first.unusable.clone());
-    let attempt = |choice: Choice| {
-        let chosen = Chosen::new(task, target, registry, choice)?;
-        make(&chosen).map(|made| (made, chosen))
-    };
-    let mut first_error = None;
-    let mut next = std::iter::once(first.clone());
-    let mut others = (!options.deny_fallback).then(|| {
-        std::iter::once_with(|| model::instead_of(&first, registry, task.workload, target, options)).flatten()
-    });
-    while let Some(choice) = next.next().or_else(|| others.as_mut()?.next()) {
-        let name = choice_name(registry, &choice);
-        match attempt(choice) {
-            Ok((made, chosen)) => {
-                let warnings = unusable.iter().map(|over| chosen.instead_of(over)).collect();
-                let (row, choice) = (chosen.row(), Choice { refusals, unusable, ..chosen.choice });
-                return Ok(Outcome { made, choice, row, warnings });
-            }
-            Err(error) => {
-                let reason = match &error {
-                    GenerateError::Workload(fault) => fault.cause.to_string(),
-                    other => other.to_string(),
-                };
-                unusable.push(Unusable { choice: name, reason });
-                first_error.get_or_insert(error);
-            }
-        }
-    }
-    Err(first_error.expect("the first choice was tried"))
-}
-
-/// Template, version and config of a choice, and where it was measured.
-fn choice_name(registry: &Registry, choice: &Choice) -> String {
-    let version = registry.find(&choice.template).map_or(0, |t| t.version());
-    let name = format!("{} v{version} with {}", choice.template, choice.config);
-    if choice.origin.measured().is_some() { format!("{name} ({})", choice.origin) } else { name }
-}
-
-/// What came of a workload on a target.
-pub(super) struct Outcome<T> {
-    pub(super) made: T,
-    /// The choice that was carried out.
-    pub(super) choice: Choice,
-    pub(super) row: Row,
-    /// What was passed over, in sentences.
-    pub(super) warnings: Vec<String>,
-}
-
 impl<'a> Chosen<'a> {
     /// Makes the kernel of a choice.
-    pub(super) fn new(
-        task: &'a Task<'a>,
-        target: &'a Target,
-        registry: &Registry,
-        choice: Choice,
-    ) -> Result<Chosen<'a>, GenerateError> {
+    pub(super) fn new(picked: &'a Picked<'a>, registry: &Registry) -> Result<Chosen<'a>, GenerateError> {
+        let Picked { task, target, choice, template: version, config } = picked;
         let workload = task.workload;
         let template = registry.find(&choice.template).expect("a choice names a template of the registry");
-        let version = format!("{} v{}", template.name(), template.version());
-        let config = choice.config.to_string();
         let place = Place { task, choice: Some(format!("{version} with {config} on {}", target.name)) };
         let Scheduled { schedule, packs } =
             template.schedule(workload, target, &choice.config).map_err(|error| place.fault(Cause::Template(error)))?;
@@ -144,24 +82,31 @@ impl<'a> Chosen<'a> {
         let symbol = format!("{stem}_{hash:08x}");
         let packs = positions.into_iter().zip(packs).collect();
         let early = Early::of(template, workload, target);
-        Ok(Chosen {
-            task,
-            target,
-            choice,
-            template: version,
-            config,
-            kernel,
-            early,
-            packs,
-            stem,
-            pack_stem,
-            symbol,
-            place,
-        })
+        Ok(Chosen { picked, target, kernel, early, packs, stem, pack_stem, symbol, place })
+    }
+
+    /// What stands at the top of a packing kernel's source. It names no workload: workloads of equal weights share what packs them.
+    pub(super) fn pack_comment(&self, pack: &Pack) -> String {
+        format!("packs `{}` as {} reads it\n{REGENERATE}", pack.param, self.picked.template)
+    }
+}
+
+impl<'a> Picked<'a> {
+    /// The choice, by a template of the registry.
+    pub(super) fn new(task: &'a Task<'a>, target: &'a Target, registry: &Registry, choice: Choice) -> Picked<'a> {
+        let template = registry.find(&choice.template).expect("a choice names a template of the registry");
+        let template = format!("{} v{}", template.name(), template.version());
+        let config = choice.config.to_string();
+        Picked { task, target, choice, template, config }
+    }
+
+    /// Everything that its code is made of, but for the program that makes it.
+    pub(super) fn facts(&self) -> String {
+        format!("{}\n{}\n{:?}", self.target.name, self.comment(), self.task.slices)
     }
 
     /// Says that this took the place of another choice.
-    fn instead_of(&self, over: &Unusable) -> String {
+    pub(super) fn instead_of(&self, over: &Unusable) -> String {
         let Task { file, line, name, .. } = self.task;
         // A slice may be what cannot be aligned, or laid, which is no defect.
         let help = match self.task.slices.is_empty() {
@@ -185,11 +130,6 @@ impl<'a> Chosen<'a> {
             self.config,
             self.choice.origin,
         )
-    }
-
-    /// What stands at the top of a packing kernel's source. It names no workload: workloads of equal weights share what packs them.
-    pub(super) fn pack_comment(&self, pack: &Pack) -> String {
-        format!("packs `{}` as {} reads it\n{REGENERATE}", pack.param, self.template)
     }
 
     /// The stem of the names of files.

@@ -67,9 +67,9 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         sources.push(source);
         CudaProgram { image, launches: emitted.launches, workspace_bytes: emitted.workspace_bytes }
     };
-    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), chosen.comment(), &chosen.early)?;
+    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), chosen.picked.comment(), &chosen.early)?;
     let mut align = emitted.alignment;
-    let main = program(chosen.file_stem(), emitted);
+    let main = program(chosen.picked.file_stem(), emitted);
     let mut packs = vec![];
     for (position, pack) in &chosen.packs {
         // Named by what it computes: workloads share it, and files of one name are equal.
@@ -86,7 +86,7 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         program: main,
         packs,
         align,
-        choice: chosen.summary(),
+        choice: chosen.picked.summary(),
     };
     Ok(Made { variant, sources })
 }

@@ -1,25 +1,39 @@
 //! Small sources in one file: a compiler takes longer to start than to compile most of them.
 
 use super::c::Source;
+use crate::stable::fnv1a;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a file of several sources. Larger ones would keep one processor busy when others are idle, and a change of one
 /// kernel would compile more.
 const MOST: usize = 60_000;
 
+/// One source of so many is the last of its file, whatever is behind it: a source that is added or taken away changes its own file
+/// and no other one, where files that are filled one after the other would all be others from there on.
+const LAST: u64 = 8;
+
 /// The files to compile: sources as they are, or several of one level together.
 pub(super) fn join(sources: &[Source]) -> Vec<Cow<'_, Source>> {
     let mut files: Vec<Vec<&Source>> = vec![];
+    // The file of each level that is not full.
+    let mut open: BTreeMap<&[String], usize> = BTreeMap::new();
     for source in sources {
-        let fits = |file: &Vec<&Source>| {
-            // The user's own sources may hold anything.
-            let is_alike = file.iter().all(|s| s.flags == source.flags && !s.prototypes.is_empty());
-            is_alike && file.iter().map(|s| s.text.len()).sum::<usize>() + source.text.len() <= MOST
-        };
-        match files.iter_mut().find(|file| !source.prototypes.is_empty() && fits(file)) {
-            Some(file) => file.push(source),
-            None => files.push(vec![source]),
+        // The user's own sources may hold anything.
+        if source.prototypes.is_empty() || source.text.len() > MOST {
+            files.push(vec![source]);
+            continue;
+        }
+        let bytes = |file: &[&Source]| file.iter().map(|s| s.text.len()).sum::<usize>();
+        match open.get(&source.flags[..]).filter(|at| bytes(&files[**at]) + source.text.len() <= MOST) {
+            Some(at) => files[*at].push(source),
+            None => {
+                open.insert(&source.flags, files.len());
+                files.push(vec![source]);
+            }
+        }
+        if fnv1a(source.name.as_bytes()).is_multiple_of(LAST) {
+            open.remove(&source.flags[..]);
         }
     }
     files

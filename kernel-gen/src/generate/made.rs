@@ -1,13 +1,16 @@
 //! A choice as code, in C or in CUDA.
 
+use super::c::{Made as CMade, Source};
 use super::chosen::Chosen;
+use super::cuda::{CudaSource, Made as CudaMade};
 use super::error::GenerateError;
 use super::{c, cuda};
+use crate::stored::{Stored, stored};
 
 /// The code of a workload on a target.
 pub(super) enum Made {
-    C(c::Made),
-    Cuda(cuda::Made),
+    C(CMade),
+    Cuda(CudaMade),
 }
 
 /// Makes the code of a choice.
@@ -15,5 +18,45 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
     match chosen.target.cpu() {
         Some(_) => c::make(chosen, prefix).map(Made::C),
         None => cuda::make(chosen).map(Made::Cuda),
+    }
+}
+
+stored! {
+    Source { name, flags, text, helpers, prototypes }
+    CMade { variant, sources }
+    CudaMade { variant, sources }
+}
+
+impl Stored for Made {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Made::C(made) => {
+                0u8.put(out);
+                made.put(out);
+            }
+            Made::Cuda(made) => {
+                1u8.put(out);
+                made.put(out);
+            }
+        }
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => Made::C(Stored::get(from)?),
+            1 => Made::Cuda(Stored::get(from)?),
+            _ => return None,
+        })
+    }
+}
+
+/// Of a workload's kernel: code of the user's own is none.
+impl Stored for CudaSource {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.name.clone(), (self.arch.clone(), self.text.clone())).put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        Some(CudaSource { name: Stored::get(from)?, arch: Stored::get(from)?, text: Stored::get(from)?, own: None })
     }
 }

@@ -1,14 +1,16 @@
 //! From a spec and records to sources: the whole pipeline in one call.
 //!
 //! For every workload of the spec and every CPU level and CUDA architecture: choose a template and a config, schedule,
-//! verify, lower, emit C or CUDA; then the Rust wrappers over all of it. [`generate`] reads no file, no clock and no environment, so its result is
-//! a function of its arguments: the same bytes in every folder, for every user, with any number of threads.
+//! verify, lower, emit C or CUDA; then the Rust wrappers over all of it. [`generate`] reads no clock and no environment, and of
+//! files only what earlier runs of the same program left in its [`Memo`], so its result is a function of its arguments: the same
+//! bytes in every folder, for every user, with any number of threads.
 //! [`build`] writes the sources into a folder and compiles them.
 
 mod assemble;
 mod build;
 pub mod bundle;
 mod c;
+mod carry_out;
 mod chosen;
 mod cuda;
 mod early;
@@ -16,6 +18,7 @@ mod error;
 mod flatten;
 mod join;
 mod made;
+mod memo;
 #[cfg(feature = "networks")]
 mod network;
 mod options;
@@ -35,6 +38,7 @@ pub use cuda::CudaSource;
 #[cfg(feature = "tune")]
 pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
+pub use memo::Memo;
 pub use options::{CodePolicy, Options};
 pub use own::{Own, own_cuda, own_faults};
 pub use own_code::OwnCode;
@@ -51,8 +55,8 @@ use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
 use crate::workload::{Slices, Workload};
 use assemble::assemble;
-use chosen::carry_out;
-use made::make;
+use carry_out::{With, carry_out};
+use memo::Digests;
 use options::choose_options;
 use task::{Task, tasks};
 
@@ -74,9 +78,10 @@ pub fn generate(
     let jobs: Vec<(&Task<'_>, &Target)> =
         items.iter().flat_map(|item| levels.iter().chain(&archs).map(move |target| (item, *target))).collect();
     let choose = choose_options(spec, options);
-    let made = in_parallel(options.jobs, &jobs, |(task, target)| {
-        carry_out(task, target, records, registry, &choose, |chosen| make(chosen, &options.prefix))
-    });
+    let digests = options.memo.as_ref().map(|_| Digests::new(items.iter().map(|item| item.workload), records));
+    let memo = options.memo.as_ref().zip(digests.as_ref());
+    let with = With { records, registry, options: &choose, prefix: &options.prefix, memo };
+    let made = in_parallel(options.jobs, &jobs, |(task, target)| carry_out(task, target, &with));
     let mut errors = vec![];
     let mut variants = vec![];
     for result in made {
@@ -144,7 +149,7 @@ fn try_task(
     registry: &Registry,
     options: &model::Options,
 ) -> Result<Tried, GenerateError> {
-    let outcome = carry_out(task, target, records, registry, options, |chosen| make(chosen, "kg"))?;
+    let outcome = carry_out(task, target, &With { records, registry, options, prefix: "kg", memo: None })?;
     Ok(Tried { choice: outcome.choice, warnings: outcome.warnings })
 }
 

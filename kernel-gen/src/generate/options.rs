@@ -1,5 +1,6 @@
 //! What to generate, besides spec, records and templates.
 
+use super::memo::Memo;
 use crate::model;
 use crate::spec::{Fallback, Spec};
 
@@ -20,6 +21,8 @@ pub struct Options {
     pub images: String,
     /// How many threads generate; the result does not depend on it.
     pub jobs: usize,
+    /// Results of earlier runs; the result does not depend on it either.
+    pub memo: Option<Memo>,
 }
 
 /// Whether there will be code behind the wrappers.

@@ -1,6 +1,6 @@
 //! One kernel as a build emits it, for comparing what two versions of this library emit.
 
-use super::chosen::Chosen;
+use super::chosen::{Chosen, Picked};
 use super::error::GenerateError;
 use super::made::{Made, make};
 use super::task::Task;
@@ -38,7 +38,8 @@ pub(crate) fn emitted(
         passed_over: None,
         unusable: vec![],
     };
-    let made = make(&Chosen::new(&task, target, registry, choice)?, "kg")?;
+    let picked = Picked::new(&task, target, registry, choice);
+    let made = make(&Chosen::new(&picked, registry)?, "kg")?;
     let mut text = String::new();
     let (mut code, mut on_gpus) = (rust::Code::Absent(String::new()), vec![]);
     // Writing to a string cannot fail.

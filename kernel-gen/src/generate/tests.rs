@@ -1,6 +1,7 @@
 //! The pipeline over a small template: what comes out, that it is the same everywhere, and what errors say.
 
 use super::*;
+use crate::stable::fnv1a;
 use crate::templates::testing::Rows;
 use crate::toolchain::cuda::{Environment, SupplyOptions};
 use crate::toolchain::{Compiler, Temporary};
@@ -36,6 +37,7 @@ fn options(jobs: usize) -> Options {
         cuda: true,
         images: "images".into(),
         jobs,
+        memo: None,
     }
 }
 
@@ -511,4 +513,64 @@ fn a_record_that_is_refused_warns_and_gives_way_unless_fallback_is_denied() {
     let deny = model::Options { deny_fallback: true, ..model::Options::default() };
     let error = try_workload(workload, target, &records, &both, &deny).unwrap_err();
     assert!(error.to_string().contains("racing v1"), "{error}");
+}
+
+#[test]
+fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
+    const BOTH: &str = "schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\ncuda = [\"sm_90a\", \"sm_80\"]\n[[kernel]]\nname = \"product\"\n\
+        op = \"matmul\"\ndtype = \"f16\"\n[[kernel.workload]]\nname = \"small\"\na = [64, 64]\nb = [64, 128]\n\
+        [[kernel.workload]]\nname = \"large\"\na = [256, 256]\nb = [256, 256]\n";
+    let (spec, registry) = (Spec::parse(BOTH, "kernels.toml").unwrap(), Registry::builtin());
+    let folder = Temporary::new().unwrap();
+    let with = |memo: Option<Memo>, records: &BestRecords| {
+        let options = Options { memo, ..options(2) };
+        let made = generate(&spec, records, &registry, &options).unwrap();
+        let Generated { sources, cuda, header, rust, report, files } = made;
+        // A hash: who reads of a failure does not want all code.
+        fnv1a(format!("{sources:?}\n{cuda:?}\n{header}\n{rust}\n{report:?}\n{files:?}").as_bytes())
+    };
+    let (program, other) =
+        (|| Some(Memo::open(&folder.path().join("memo"), 7)), || Some(Memo::open(&folder.path().join("memo"), 8)));
+    let mut records = BestRecords::new();
+    let alone = with(None, &records);
+    assert_eq!([with(program(), &records), with(program(), &records)], [alone, alone]);
+    // A record changes what is chosen for its workload, and teaches for others of its kind.
+    let workload = &spec.find("large").unwrap();
+    let target = Target::find("sm_90a").unwrap();
+    let template = registry.find("mma_gemm").unwrap();
+    records.insert(crate::records::Record {
+        workload: workload.key(),
+        target: target.name.clone(),
+        device: "GPU".into(),
+        threads: 1,
+        template: template.name().into(),
+        template_version: template.version(),
+        space: template.space(workload, target).unwrap().fingerprint(),
+        config: template.default_config(workload, target).unwrap(),
+        time_us: 1.0,
+        gflops: 1.0,
+        core_gflops: None,
+        floor_us: None,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    });
+    let recorded = with(None, &records);
+    assert_ne!(recorded, alone);
+    assert_eq!([with(program(), &records), with(program(), &records)], [recorded, recorded]);
+    // What was made is taken as it is, by the program that made it; what is torn is made again.
+    let all = || std::fs::read_dir(folder.path().join("memo")).unwrap().map(|f| f.unwrap().path());
+    for file in all() {
+        let bytes = std::fs::read(&file).unwrap();
+        let tampered = bytes.iter().map(|b| if *b == b'*' { b'#' } else { *b }).collect::<Vec<_>>();
+        std::fs::write(&file, tampered).unwrap();
+    }
+    let records = BestRecords::new();
+    assert_ne!(with(program(), &records), alone);
+    assert_eq!(with(other(), &records), alone);
+    for file in all() {
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+    }
+    assert_eq!([with(program(), &records), with(other(), &records)], [alone, alone]);
 }

@@ -1,5 +1,6 @@
 //! Element types and vector types.
 
+use crate::stored::Stored;
 use std::fmt;
 
 /// An element type.
@@ -20,6 +21,16 @@ pub enum DType {
     I32,
     /// Truth value of comparisons.
     Bool,
+}
+
+impl Stored for DType {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.name().to_string().put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        DType::from_name(&String::get(from)?)
+    }
 }
 
 impl DType {

@@ -288,7 +288,17 @@ impl Kinds {
     }
 
     fn has(&self, workload: &Workload) -> bool {
-        self.0.iter().any(|kind| distance(kind, workload).is_some())
+        self.position(workload).is_some()
+    }
+
+    /// The number of a workload's kind, below [`Kinds::len`].
+    pub(crate) fn position(&self, workload: &Workload) -> Option<usize> {
+        self.0.iter().position(|kind| distance(kind, workload).is_some())
+    }
+
+    /// How many kinds there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

@@ -110,6 +110,7 @@ fn requests(spec: &Path) -> Vec<Request> {
         cuda: true,
         images: String::new(),
         jobs: 2,
+        memo: None,
     };
     let spec = Spec::load(spec).unwrap();
     let generated = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options).unwrap();

@@ -46,6 +46,7 @@ fn generated() -> Generated {
         cuda: false,
         images: String::new(),
         jobs: 2,
+        memo: None,
     };
     let spec = Spec::parse(SPEC, "kernels.toml").unwrap();
     generate(&spec, &BestRecords::new(), &Registry::builtin(), &options).unwrap_or_else(|e| panic!("{}", e[0]))

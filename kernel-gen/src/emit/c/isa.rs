@@ -1,6 +1,7 @@
 //! What the C emitter knows about an instruction set level.
 
 use crate::emit::EmitError;
+use crate::stored::Stored;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as detected;
 
@@ -17,6 +18,16 @@ pub enum Isa {
     X86_64V4,
     /// 64-bit Arm with Advanced SIMD.
     Aarch64,
+}
+
+impl Stored for Isa {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.name().to_string().put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        Isa::from_name(&String::get(from)?)
+    }
 }
 
 impl Isa {

@@ -46,6 +46,7 @@ use crate::analysis::dependency::read_early;
 use crate::analysis::range::Ranges;
 use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt};
 use crate::lower::Lowered;
+use crate::stored::{Stored, stored};
 use body::{Body, Cuda};
 use launch::{LaunchBody, Layout};
 use prelude::cuda_type;
@@ -114,6 +115,32 @@ pub struct Launch {
     pub overlap: Option<Vec<usize>>,
     /// Its arguments, in order.
     pub params: Vec<Param>,
+}
+
+stored! {
+    Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, params }
+}
+
+impl Stored for Param {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Param::Buffer { index, name, written } => (0u8, (*index, (name.clone(), *written))).put(out),
+            Param::Workspace { offset, bytes, name } => (1u8, (*offset, (*bytes, name.clone()))).put(out),
+            Param::TensorMap(map) => {
+                2u8.put(out);
+                map.put(out);
+            }
+        }
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => Param::Buffer { index: Stored::get(from)?, name: Stored::get(from)?, written: Stored::get(from)? },
+            1 => Param::Workspace { offset: Stored::get(from)?, bytes: Stored::get(from)?, name: Stored::get(from)? },
+            2 => Param::TensorMap(Stored::get(from)?),
+            _ => return None,
+        })
+    }
 }
 
 /// The tensor maps that launches take, each once, in the order in which they come up: a parameter is passed by its place here.

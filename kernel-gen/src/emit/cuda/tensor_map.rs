@@ -1,6 +1,7 @@
 //! Tensor maps: what the copy engine (TMA) is told of a tensor.
 
 use crate::ir::DType;
+use crate::stored::{Stored, stored};
 
 /// What a tensor map says. Lists begin with the fastest dimension, as the driver's do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,27 @@ pub enum TensorBase {
     Buffer(usize),
     /// At an offset in the workspace.
     Workspace(i64),
+}
+
+stored! {
+    TensorMap { base, offset, dtype, dims, strides, box_dims, steps, swizzle }
+}
+
+impl Stored for TensorBase {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            TensorBase::Buffer(index) => (0u8, *index).put(out),
+            TensorBase::Workspace(offset) => (1u8, *offset).put(out),
+        }
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Self> {
+        Some(match u8::get(from)? {
+            0 => TensorBase::Buffer(Stored::get(from)?),
+            1 => TensorBase::Workspace(Stored::get(from)?),
+            _ => return None,
+        })
+    }
 }
 
 /// A map that a function takes, and its name there.

@@ -4,6 +4,7 @@ use super::network_items::NetworkModule;
 use crate::emit::c::Isa;
 use crate::emit::cuda::Launch;
 use crate::ir::DType;
+use crate::stored::stored;
 use crate::workload::{Param, Slices, Workload};
 
 /// Everything that the generated file says.
@@ -164,6 +165,17 @@ pub struct CParam {
     pub dtype: DType,
     /// Whether the function writes through it.
     pub written: bool,
+}
+
+stored! {
+    Variant { isa, program, packs, choice }
+    Choice { template, config, origin, origin_detail, cost_us }
+    Pack { bytes, program }
+    Program { symbol, params, extents, workspace_bytes, worker_bytes }
+    CParam { name, dtype, written }
+    CudaVariant { arch, capability, exact, program, packs, align, choice }
+    CudaPack { bytes, program }
+    CudaProgram { image, launches, workspace_bytes }
 }
 
 impl CParam {
