@@ -14,7 +14,7 @@ const LARGE_PAGE: usize = 2 << 20;
 /// Allocations of this many bytes or more are aligned to large pages and rounded up to whole ones. If less than half of the last large
 /// page would be used, that remainder lies in small pages instead. A network's weights
 /// are read once a pass, and by then the addresses of 4 KiB pages have left the buffers that the processor keeps them in:
-/// a ResNet-18 takes 2 to 7 % less time with large pages (docs/perf-notes.md).
+/// a ResNet-18 takes 2 to 7 % less time with large pages (docs/archive/perf-notes.md).
 const LARGE: usize = LARGE_PAGE / 2;
 
 /// A multiple of all systems' small pages.

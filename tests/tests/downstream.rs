@@ -611,13 +611,17 @@ fn a_changed_spec_compiles_only_what_changed() {
         objects.map(|f| (f.file_name().into_string().unwrap(), f.metadata().unwrap().modified().unwrap())).collect()
     };
     let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v4" };
-    let (before, large, small) = (objects(), format!("large.{level}.o"), format!("joint.small.{level}.o"));
-    assert!(before.contains_key(&large) && before.contains_key(&small), "{before:?}");
+    let (before, large) = (objects(), format!("large.{level}.o"));
+    let is_joint = |name: &String| name.starts_with("joint.") && name.ends_with(&format!(".{level}.o"));
+    assert!(before.contains_key(&large) && before.keys().any(is_joint), "{before:?}");
     consumer.edit("kernels.toml", "a = [16, 16]", "a = [17, 16]");
     consumer.cargo(&["build", "--offline", "--locked"]).passed();
+    // The file that has the kernel, and what packs its weight where that is in another one; of each level.
     let after = objects();
-    assert_eq!(after[&large], before[&large]);
-    assert_ne!(after[&small], before[&small], "it has the changed kernel");
+    let changed: Vec<&String> =
+        after.iter().filter(|(name, at)| before.get(*name) != Some(at)).map(|(n, _)| n).collect();
+    let of_level = changed.iter().filter(|name| name.ends_with(&format!(".{level}.o"))).count();
+    assert!((1..=2).contains(&of_level) && !changed.contains(&&large), "{changed:?} of {after:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RAN
 /// Masked loads that a schedule wants are written out in the source and need no help.
 ///
 /// `-O2` with the vectoriser of `-O3` takes a fifth less time than `-O3`: tiles and vectors are written out in the source, and
-/// what else `-O3` does is to copy loops. `docs/perf-notes.md` has the kernels' times with both.
+/// what else `-O3` does is to copy loops. `docs/archive/perf-notes.md` has the kernels' times with both.
 ///
 /// They stand behind what is used of the user's CFLAGS (`flags.rs`). Distributions set `-flto` there, and objects without
 /// machine code have no symbols for rustc's archives.

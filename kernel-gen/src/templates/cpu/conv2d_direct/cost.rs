@@ -2,7 +2,7 @@
 //!
 //! Multiply-adds at the rate of the register tile, and beside them what they do not hide: cache lines that a step waits
 //! for, sums that go through memory, the copy that pads, the transposes at the end. The constants are cycles measured on
-//! a Zen 5 core (docs/perf-notes.md); they rank configs on other machines as well, since all of them pay for the same
+//! a Zen 5 core (docs/archive/perf-notes.md); they rank configs on other machines as well, since all of them pay for the same
 //! things.
 
 use super::knobs::{Knobs, Pad};

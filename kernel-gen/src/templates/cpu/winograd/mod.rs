@@ -15,7 +15,7 @@
 //! Sums and differences before and after the products cost accuracy, more for larger tiles, because the matrices'
 //! entries grow. Against an f64 reference F(2x2) of 3x3 and both methods with stride 2 are as exact as a sequential `f32` sum
 //! where operands are of one magnitude; F(4x4) stays far within the eightfold of the class `fp32`; F(6x6) does not and is left
-//! to `tf32` (figures in `docs/perf-notes.md`; the other methods in `filter.rs`). None of them is local, so the classes `strict` and
+//! to `tf32` (figures in `docs/archive/perf-notes.md`; the other methods in `filter.rs`). None of them is local, so the classes `strict` and
 //! `local` have none.
 //! The knob `m` has only the values that the workload's class allows.
 

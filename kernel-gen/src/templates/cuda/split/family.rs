@@ -23,7 +23,7 @@ impl<S: Split> Family for S {
     const NAME: &'static str = S::NAME;
     const VERSION: u32 = S::VERSION;
     const LIMITS: &'static str = "sums fit in registers, the ring in shared memory";
-    // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
+    // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/archive/perf-notes.md`).
     const LONGEST_EARLY_US: f64 = 0.0;
     type Problem = Problem;
     type Knobs = Sizes;

@@ -10,7 +10,7 @@ use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::workload::{Epilogue, Math, Workload};
 
 /// [`Template::longest_early_us`](crate::templates::Template::longest_early_us) of both templates. Measured on an H100, of captured
-/// calls that begin early over others, by that floor (`docs/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
+/// calls that begin early over others, by that floor (`docs/archive/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
 pub(super) const LONGEST_EARLY_US: f64 = 1.5;
 /// What refused configs of both are told.
 pub(super) const LIMITS: &str = "sums fit in registers, the ring in shared memory; turns are for two; clusters divide the tiles, parts the \
