@@ -116,3 +116,63 @@ fn every_record_that_is_checked_in_still_applies() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Measured times of choices, of each workload the default first: `specs/landscapes/choices-h200.txt` says of what.
+fn measured_choices() -> Vec<(Workload, Vec<(String, f64)>)> {
+    let text = std::fs::read_to_string(specs().join("landscapes/choices-h200.txt")).unwrap();
+    let mut all: Vec<(Workload, Vec<(String, f64)>)> = vec![];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let [_, _, workload, template, config, us] = line.split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let workload = Workload::from_key(workload).unwrap();
+        let time = (format!("{template} {config}"), us.parse().unwrap());
+        match all.last_mut().filter(|(last, _)| *last == workload) {
+            Some((_, times)) => times.push(time),
+            None => all.push((workload, vec![time])),
+        }
+    }
+    all
+}
+
+/// What the records that ship choose for layers of networks that were never tuned, beside the default. Of layers whose default was
+/// chosen, a third: choosing takes a quarter of a second.
+#[test]
+fn choices_for_networks_that_nobody_tuned_are_hardly_ever_slower_than_the_default() {
+    let (registry, records) = (Registry::builtin(), BestRecords::load(&specs().join("tuned")).unwrap());
+    let target = Target::find("sm_90a").unwrap();
+    let options = Options { device: Some("NVIDIA H200".into()), ..Options::default() };
+    let all = measured_choices();
+    let layers = all.len();
+    let some = all.into_iter().enumerate().filter(|(i, (_, times))| times.len() > 1 || i % 3 == 0);
+    let some: Vec<(Workload, Vec<(String, f64)>)> = some.map(|(_, layer)| layer).collect();
+    let chosen = |(workload, times): &(Workload, Vec<(String, f64)>)| {
+        let choice = choose(&registry, workload, target, &records, &options).unwrap();
+        let name = format!("{} {}", choice.template, choice.config);
+        let us = times.iter().find(|(of, _)| *of == name)?.1;
+        Some((times[0].1 / us, format!("{} by {name}, default {}", workload.key(), times[0].0)))
+    };
+    let (one, other) = some.split_at(some.len() / 2);
+    let ratios: Vec<Option<(f64, String)>> = std::thread::scope(|scope| {
+        let other = scope.spawn(|| other.iter().map(chosen).collect::<Vec<_>>());
+        let one: Vec<_> = one.iter().map(chosen).collect();
+        one.into_iter().chain(other.join().unwrap()).collect()
+    });
+    let known: Vec<&(f64, String)> = ratios.iter().flatten().collect();
+    let mean = (known.iter().map(|(r, _)| r.ln()).sum::<f64>() / known.len() as f64).exp();
+    // Differences of two percent are noise.
+    let mut slower: Vec<&&(f64, String)> = known.iter().filter(|(ratio, _)| *ratio < 0.98).collect();
+    slower.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let list: String = slower.iter().map(|(ratio, of)| format!("{ratio:.2} {of}\n")).collect();
+    println!("{} of {layers} layers, {mean:.4} times as fast as by defaults; slower:\n{list}", known.len());
+    assert!(
+        known.len() * 100 >= some.len() * 95,
+        "{} of {} choices were not measured",
+        some.len() - known.len(),
+        some.len()
+    );
+    assert!(slower.len() * 100 <= layers * 5 && slower.iter().all(|(ratio, _)| *ratio >= 0.7), "{list}");
+    // The goal is none.
+    assert!(slower.iter().filter(|(ratio, _)| *ratio < 0.9).count() <= 3, "{list}");
+    assert!(mean > 1.03, "{mean}");
+}
