@@ -125,9 +125,10 @@ impl Cpu {
         }
     }
 
-    /// Splits `0..extent` into one contiguous range a worker and runs `body(worker, range)` on each. Every index is
-    /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers. A
-    /// thread that is late to begin, because it slept or lost its core, may find that the calling thread has run its range.
+    /// Splits `0..extent` into contiguous ranges, a few for each worker, and runs `body(worker, range)` on each. Every index is
+    /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers. Whoever is
+    /// through with its own ranges takes those that another has not begun: one that is late to begin, because it slept or lost
+    /// its core, may find that nothing is left.
     pub fn split(&self, extent: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)) {
         self.split_over(self.threads(), extent, body);
     }
@@ -155,6 +156,10 @@ impl Cpu {
         };
         match &self.inner.threads {
             Threads::One => (0..workers).for_each(part),
+            Threads::Pool(pool) if workers <= MOST_SHARING && extent >= 2 * workers => {
+                let shares = Shares::new(workers, extent);
+                pool.run(workers, &|worker| shares.work(worker, &|range| body(worker, range)));
+            }
             Threads::Pool(pool) => pool.run(workers, &part),
             Threads::Custom(executor) => {
                 // Parts are claimed here and not named by the executor, so whatever it does, each runs once.
@@ -188,6 +193,48 @@ impl fmt::Debug for Cpu {
     }
 }
 
+/// Workers among whom ranges are shared; more have one range each.
+const MOST_SHARING: usize = 16;
+/// Ranges of each worker. Cores that others use too, or whose clocks differ, are not equally fast. The more ranges, the less is waited
+/// for the slowest, and the more calls there are.
+const PIECES: usize = 4;
+
+/// The ranges of a launch, each worker's a contiguous part of the whole, so that it reads what lies together.
+struct Shares {
+    workers: usize,
+    extent: usize,
+    /// How many of each worker's ranges have been taken.
+    taken: [Line; MOST_SHARING],
+}
+
+/// A counter on cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicUsize);
+
+impl Shares {
+    fn new(workers: usize, extent: usize) -> Shares {
+        Shares { workers, extent, taken: Default::default() }
+    }
+
+    /// Takes ranges, those of this worker first, until all have been taken. No data comes with a range, so the counters are
+    /// relaxed; what a launch reads and writes is ordered by its beginning and its end.
+    fn work(&self, worker: usize, body: &dyn Fn(Range<usize>)) {
+        for owner in (worker..self.workers).chain(0..worker) {
+            let taken = &self.taken[owner].0;
+            while taken.load(Ordering::Relaxed) < PIECES {
+                let piece = taken.fetch_add(1, Ordering::Relaxed);
+                // The parts of all workers have `PIECES` ranges, whose ends are as even as whole numbers allow.
+                let at = |piece: usize| self.extent * piece / (self.workers * PIECES);
+                let range = at(owner * PIECES + piece)..at(owner * PIECES + piece + 1);
+                if piece < PIECES && !range.is_empty() {
+                    body(range);
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,21 +250,38 @@ mod tests {
     }
 
     #[test]
-    fn a_split_is_contiguous_even_and_complete() {
+    fn a_split_is_even_and_complete() {
         for threads in 1..6 {
             let dev = Cpu::with_threads(threads);
-            for extent in 0..20 {
-                let parts = ranges(&dev, extent);
-                assert_eq!(parts.len(), threads.min(extent));
-                let mut next = 0;
-                for (i, (worker, range)) in parts.iter().enumerate() {
-                    assert_eq!((*worker, range.start), (i, next));
-                    assert!(range.len() >= extent / threads && range.len() <= extent.div_ceil(threads));
-                    next = range.end;
-                }
-                assert_eq!(next, extent);
+            for extent in 0..50 {
+                let mut parts = ranges(&dev, extent);
+                assert!(parts.iter().all(|(worker, range)| *worker < threads.min(extent) && !range.is_empty()));
+                parts.sort_by_key(|(_, range)| range.start);
+                let ends: Vec<usize> = parts.iter().map(|(_, range)| range.end).collect();
+                let starts: Vec<usize> = parts.iter().map(|(_, range)| range.start).collect();
+                assert_eq!(starts.iter().chain([&extent]).skip(1).collect::<Vec<_>>(), ends.iter().collect::<Vec<_>>());
+                assert_eq!(starts.first().copied().unwrap_or(0), 0);
+                let most = extent.div_ceil(threads);
+                assert!(parts.iter().all(|(_, range)| range.len() <= most), "{parts:?}");
             }
         }
+    }
+
+    /// A worker that is slow keeps what it has begun, and the others do the rest.
+    #[test]
+    fn what_a_slow_worker_has_not_begun_is_done_by_others() {
+        let dev = Cpu::with_threads(2);
+        let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        dev.split(16, &|_, range| {
+            // Whoever has the first index waits until all ranges but its own have been done.
+            let slow = range.contains(&0);
+            done[usize::from(slow)].fetch_add(range.len(), Ordering::Relaxed);
+            let start = std::time::Instant::now();
+            while slow && done[0].load(Ordering::Relaxed) < 14 && start.elapsed().as_secs() < 20 {
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(done.map(|n| n.into_inner()), [14, 2]);
     }
 
     #[test]

@@ -27,8 +27,8 @@ impl Program {
             let func = phase.func;
             dev.split_over(workers, phase.extent, &|worker, range| {
                 let (begin, end) = (range.start as i64, range.end as i64);
-                // SAFETY: the caller's promise; `split_over` gives disjoint ranges to different workers, which are numbered
-                // below `workers`.
+                // SAFETY: the caller's promise; `split_over` gives disjoint ranges, and those that run at the same time to
+                // different workers, which are numbered below `workers`.
                 unsafe { func(args.get(), workspace.get(), worker as i64, begin, end) }
             });
         }
