@@ -187,7 +187,8 @@ impl Config {
         self
     }
 
-    /// Adds a template, in the place of the one with the same name if there is one.
+    /// Adds a template, in the place of the one with the same name if there is one. What is made by it is kept by its name and version
+    /// and the build script's program: a template that depends on a variable or a file says so in its version.
     pub fn template(mut self, template: impl Template + 'static) -> Config {
         self.registry.register(template);
         self

@@ -31,7 +31,9 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     let all_records = hash_of_files(0, config.tuned.iter().flat_map(|folder| record_files(folder)));
     if let Some(mut stamp) = known.filter(|s| s.key == facts && s.holds()) {
         let same_records = || Some(hash_of_records(&own_records(config, &Spec::load(&config.spec).ok()?).ok()?));
-        if stamp.records.0 == all_records || same_records() == Some(stamp.records.1) {
+        // What was said of records names their lines, which may be others now.
+        let is_same = || stamp.report.warnings.is_empty() && same_records() == Some(stamp.records.1);
+        if stamp.records.0 == all_records || is_same() {
             if (stamp.tools, stamp.records.0) != (found, all_records) {
                 // The same tools in another environment, the same records among others: the next run need not look for them.
                 (stamp.tools, stamp.records.0) = (found, all_records);
@@ -194,9 +196,10 @@ fn kinds(spec: &Spec) -> model::Kinds {
     model::Kinds::of(spec.workloads().map(|(_, w)| &w.workload))
 }
 
-/// A hash of records, wherever they stand.
+/// A hash of records, wherever they stand, and of the devices that come first.
 fn hash_of_records(records: &BestRecords) -> u64 {
-    records.iter().fold(0, |hash, record| {
+    let main = stamp::hash(0, format!("{:?}", records.main_devices()).as_bytes());
+    records.iter().fold(main, |hash, record| {
         let hash = stamp::hash(hash, format!("{} {}", record.target, record.device).as_bytes());
         stamp::hash(hash, record.to_line().as_bytes())
     })
@@ -246,7 +249,8 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
         cuda: config.cuda && !environment.docs_rs && !environment.no_cuda,
         images: folder_name(config),
         jobs: environment.jobs,
-        memo: Some(memo.clone()),
+        // Without a hash of the program nobody knows what it would make.
+        memo: Some(memo.clone()).filter(|_| program != 0),
     };
     let mut generated = generate::generate(&spec, &records, &config.registry, &options)?;
     memo.forget();

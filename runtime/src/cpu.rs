@@ -14,8 +14,8 @@ use std::sync::{Arc, Once};
 /// A clone shares the threads and the workspace. A device may be used from several threads at once; launches that
 /// overlap are correct, and one of them has the pool while the others run on their own thread.
 ///
-/// With threads of its own, worker `i` gets the `i`-th share of every launch, so on a machine whose cores have memories of
-/// their own it comes back to pages that it touched first: [`crate::Tensor`]s and workspaces of 1 MiB and more are left
+/// With threads of its own, worker `i` begins with the `i`-th share of every launch, so on a machine whose cores have memories of
+/// their own it comes back, as a rule, to pages that it touched first: [`crate::Tensor`]s and workspaces of 1 MiB and more are left
 /// untouched until a worker writes them (on Linux). What a program fills itself lies near the thread that fills it.
 ///
 /// A process that is forked keeps a working device, but not its threads: there every launch runs on the calling thread.
@@ -125,7 +125,7 @@ impl Cpu {
         }
     }
 
-    /// Splits `0..extent` into contiguous ranges, a few for each worker, and runs `body(worker, range)` on each. Every index is
+    /// Splits `0..extent` into contiguous ranges, one or a few for each worker, and runs `body(worker, range)` on each. Every index is
     /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers. Whoever is
     /// through with its own ranges takes those that another has not begun: one that is late to begin, because it slept or lost
     /// its core, may find that nothing is left.
@@ -156,7 +156,7 @@ impl Cpu {
         };
         match &self.inner.threads {
             Threads::One => (0..workers).for_each(part),
-            Threads::Pool(pool) if workers <= MOST_SHARING && extent >= 2 * workers => {
+            Threads::Pool(pool) if workers <= MOST_SHARING && (2 * workers..=MOST_SHARED).contains(&extent) => {
                 let shares = Shares::new(workers, extent);
                 pool.run(workers, &|worker| shares.work(worker, &|range| body(worker, range)));
             }
@@ -198,6 +198,9 @@ const MOST_SHARING: usize = 16;
 /// Ranges of each worker. Cores that others use too, or whose clocks differ, are not equally fast. The more ranges, the less is waited
 /// for the slowest, and the more calls there are.
 const PIECES: usize = 4;
+
+/// The largest extent that is shared: its ends are computed without overflow.
+const MOST_SHARED: usize = usize::MAX / (MOST_SHARING * PIECES);
 
 /// The ranges of a launch, each worker's a contiguous part of the whole, so that it reads what lies together.
 struct Shares {

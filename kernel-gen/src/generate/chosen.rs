@@ -102,7 +102,7 @@ impl<'a> Picked<'a> {
 
     /// Everything that its code is made of, but for the program that makes it.
     pub(super) fn facts(&self) -> String {
-        format!("{}\n{}\n{:?}", self.target.name, self.comment(), self.task.slices)
+        format!("{}\n{}\n{:?}\n{:?}", self.target.name, self.comment(), self.cost_us(), self.task.slices)
     }
 
     /// Says that this took the place of another choice.

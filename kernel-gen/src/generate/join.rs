@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// kernel would compile more.
 const MOST: usize = 60_000;
 
-/// One source of so many is the last of its file, whatever is behind it: a source that is added or taken away changes its own file
-/// and no other one, where files that are filled one after the other would all be others from there on.
+/// One source of so many is the last of its file, whatever is behind it: a source that is added or taken away changes files up to
+/// there, as a rule its own, where files that are filled one after the other would all be others to the end.
 const LAST: u64 = 8;
 
 /// The files to compile: sources as they are, or several of one level together.

@@ -19,10 +19,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long a result is kept that no run asks for.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How old a result may be that is asked for without being made young again.
+const YOUNG: Duration = Duration::from_secs(24 * 3600);
 
 /// A folder of results. Where it cannot be written, everything is made again, and nothing else happens.
 #[derive(Clone, Debug)]
@@ -56,7 +58,11 @@ impl Memo {
     }
 
     fn get<T: Stored>(&self, key: &str) -> Option<T> {
-        let bytes = fs::read(self.path(key)).ok()?;
+        let path = self.path(key);
+        let bytes = fs::read(&path).ok()?;
+        if fs::File::open(&path).is_ok_and(|file| files::is_older(&file, YOUNG)) {
+            let _ = fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        }
         let mut from = &bytes[..];
         let (of, value) = Stored::get(&mut from).map(|(of, value): (String, T)| (of, value))?;
         (of == key && from.is_empty()).then_some(value)
@@ -127,7 +133,9 @@ pub(super) struct Digests {
 impl Digests {
     pub(super) fn new<'w>(workloads: impl IntoIterator<Item = &'w Workload>, records: &BestRecords) -> Digests {
         let kinds = Kinds::of(workloads);
-        let mut hashes = vec![0; kinds.len()];
+        // Where nobody names a device, the main one decides, which all records make.
+        let main = fnv1a(format!("{:?}", records.main_devices()).as_bytes());
+        let mut hashes = vec![main; kinds.len()];
         for entry in records.entries() {
             let kind = Workload::from_key(&entry.record.workload).ok().and_then(|workload| kinds.position(&workload));
             if let Some(kind) = kind {

@@ -558,6 +558,25 @@ fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
     let recorded = with(None, &records);
     assert_ne!(recorded, alone);
     assert_eq!([with(program(), &records), with(program(), &records)], [recorded, recorded]);
+    // Another device's record does not count beside the first by name, until records of another kind make that the main device. A time
+    // that changes by less than is printed is in the program all the same.
+    let of_first = records.iter().next().unwrap().clone();
+    let config = registry.find("mma_gemm").unwrap().space(workload, target).unwrap().get(0).unwrap();
+    records.insert(crate::records::Record { device: "Later".into(), config, ..of_first.clone() });
+    let both = with(program(), &records);
+    assert_eq!(both, with(None, &records));
+    for n in [8, 16] {
+        let (workload, device) = (format!("matmul-f32-m{n}n8k8-nn"), "Later".to_string());
+        records.insert(crate::records::Record { workload, device, ..of_first.clone() });
+    }
+    let main = with(program(), &records);
+    assert_eq!(main, with(None, &records));
+    assert_ne!(main, both);
+    records.insert(crate::records::Record { time_us: 1.01, device: "Later".into(), ..of_first.clone() });
+    let later = with(program(), &records);
+    records.insert(crate::records::Record { time_us: 1.012, device: "Later".into(), ..of_first });
+    assert_eq!(with(program(), &records), with(None, &records));
+    assert_ne!(with(program(), &records), later);
     // What was made is taken as it is, by the program that made it; what is torn is made again.
     let all = || std::fs::read_dir(folder.path().join("memo")).unwrap().map(|f| f.unwrap().path());
     for file in all() {

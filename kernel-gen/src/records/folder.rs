@@ -4,7 +4,7 @@
 //! their record is written again.
 
 use super::best::{BestRecords, Entry};
-use super::record::{Record, Slot};
+use super::record::{Record, Slot, relative_path};
 use super::text::{self, Form};
 use crate::diagnostic::Diagnostic;
 use crate::files;
@@ -45,9 +45,12 @@ impl BestRecords {
         let (mut all, mut wrong) = (BestRecords::new(), vec![]);
         for (name, text) in files {
             match text::parse_list(text, name, wanted) {
-                Ok(list) => list.into_iter().for_each(|(line, record)| {
-                    all.add(Entry { record, file: name.to_string(), line, is_shipped: true });
-                }),
+                Ok(list) => {
+                    all.leave(&list.target, true, &list.device, list.unread);
+                    for (line, record) in list.records {
+                        all.add(Entry { record, file: name.to_string(), line, is_shipped: true });
+                    }
+                }
                 Err(diagnostics) => wrong.extend(diagnostics),
             }
         }
@@ -67,14 +70,14 @@ impl BestRecords {
         }
         match text::parse_list(&file.text, &file.name, wanted) {
             Ok(list) => {
-                for (line, record) in list {
-                    let place = record.slot().relative_path();
-                    if folder.join(&place) != file.path {
-                        let cause = "the file is not where the records of its target and device are".to_string();
-                        let help = format!("move it to {}", shown(&folder.join(place)));
-                        wrong.push(Diagnostic { file: file.name.clone(), line: 1, cause, help });
-                        break;
-                    }
+                let place = folder.join(relative_path(&list.target, &list.device));
+                if place != file.path {
+                    let cause = "the file is not where the records of its target and device are".to_string();
+                    let help = format!("move it to {}", shown(&place));
+                    wrong.push(Diagnostic { file: file.name.clone(), line: 1, cause, help });
+                }
+                self.leave(&list.target, false, &list.device, list.unread);
+                for (line, record) in list.records {
                     self.add(Entry { record, file: file.name.clone(), line, is_shipped: false });
                 }
             }
@@ -83,13 +86,17 @@ impl BestRecords {
         true
     }
 
-    /// Adds the record of a file of the old form, unless a newer file has one of its slot.
+    /// Adds the record of a file of the old form. Of a slot that a list has too, because one side of a merge was converted and
+    /// the other tuned, the faster one counts.
     fn add_old_file(&mut self, file: &TextFile, wanted: &dyn Fn(&str) -> bool, wrong: &mut Vec<Diagnostic>) {
         match read_single(file) {
-            Ok(record) if wanted(&record.workload) && self.get(&record.slot()).is_none() => {
-                self.add(Entry { record, file: file.name.clone(), line: 1, is_shipped: false });
+            Ok(record) if !wanted(&record.workload) => self.leave(&record.target, false, &record.device, 1),
+            Ok(record) => {
+                let is_better = |listed: &Record| record.verified && record.time_us < listed.time_us;
+                if self.get(&record.slot()).is_none_or(is_better) {
+                    self.add(Entry { record, file: file.name.clone(), line: 1, is_shipped: false });
+                }
             }
-            Ok(_) => {}
             Err(diagnostics) => wrong.extend(diagnostics),
         }
     }
@@ -106,7 +113,12 @@ pub fn write_records<'r>(folder: &Path, records: impl IntoIterator<Item = &'r Re
     for record in records {
         by_file.entry(record.slot().relative_path()).or_default().push(record);
     }
-    by_file.into_iter().map(|(place, some)| write_into(&folder.join(place), &some)).collect()
+    let write = |(place, some): (String, Vec<&Record>)| {
+        let path = folder.join(place);
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", shown(&path)));
+        write_into(&path, &some).map_err(failed)
+    };
+    by_file.into_iter().map(write).collect()
 }
 
 fn write_into(path: &Path, some: &[&Record]) -> io::Result<PathBuf> {
@@ -122,14 +134,17 @@ fn write_into(path: &Path, some: &[&Record]) -> io::Result<PathBuf> {
     if !old.is_empty() {
         let list =
             text::parse_list(&old, &shown(path), &|_| true).map_err(|all| io::Error::other(all[0].to_string()))?;
-        all.extend(list.into_iter().map(|(_, record)| (record.slot(), record)));
-    }
-    if let Some(other) = all.keys().find(|slot| slot.device != some[0].device) {
-        let cause = format!("it holds the records of `{}`, whose name is the same in a path", other.device);
-        return Err(io::Error::other(cause));
+        all.extend(list.records.into_iter().map(|(_, record)| (record.slot(), record)));
     }
     all.extend(some.iter().map(|record| (record.slot(), (*record).clone())));
-    let text = text::list(all.values());
+    let (target, device) = (&some[0].target, &some[0].device);
+    if let Some(other) = all.keys().find(|slot| (&slot.target, &slot.device) != (target, device)) {
+        return Err(io::Error::other(format!(
+            "records of `{device}` for {target} and of `{}` for {} would lie in this file; keep one of them in another folder",
+            other.device, other.target
+        )));
+    }
+    let text = text::list(target, device, all.values());
     if text != old {
         files::write_whole(path, text.as_bytes())?;
     }

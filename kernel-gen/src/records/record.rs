@@ -61,12 +61,17 @@ impl Slot {
     /// The file below the folder of records, with `/` between its parts: the target's folder, and the device's name in small
     /// letters and digits, with a dash for whatever else it holds.
     pub fn relative_path(&self) -> String {
-        let plain = self.device.to_lowercase();
-        let words: Vec<&str> = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).collect();
-        let stem: String = words.join("-").chars().take(100).collect();
-        let stem = if stem.is_empty() { "device" } else { &stem };
-        format!("{}/{stem}.toml", self.target)
+        relative_path(&self.target, &self.device)
     }
+}
+
+/// [`Slot::relative_path`] of a target and a device.
+pub(super) fn relative_path(target: &str, device: &str) -> String {
+    let plain = device.to_lowercase();
+    let words: Vec<&str> = plain.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).collect();
+    let stem: String = words.join("-").chars().take(100).collect();
+    let stem = if stem.is_empty() { "device" } else { &stem };
+    format!("{target}/{stem}.toml")
 }
 
 impl fmt::Display for Slot {

@@ -117,6 +117,14 @@ fn only_wanted_lines_are_read_and_keep_their_numbers() {
     let wrong = BestRecords::load(&folder).unwrap_err();
     assert_eq!((wrong.len(), wrong[0].line), (1, 7), "{wrong:?}");
     let some = BestRecords::load_some(&folder, &|workload| workload == other.workload).unwrap();
+    // What was left out counts where devices are compared.
+    let b = Record { device: "B".into(), ..other.clone() };
+    let mut two = some.clone();
+    for record in [b.clone(), Record { workload: "matmul-f32-m2n2k2-nn".into(), ..b }] {
+        two.insert(record);
+    }
+    assert_eq!(two.main_device("x86-64-v3", false), Some("B"));
+    assert_eq!((two.main_devices().len(), some.main_device("x86-64-v3", false)), (1, Some(record().device.as_str())));
     assert_eq!(some.entries().map(|e| (e.line, &e.record)).collect::<Vec<_>>(), [(8, &other)]);
     fs::remove_dir_all(folder).unwrap();
 }
@@ -124,7 +132,7 @@ fn only_wanted_lines_are_read_and_keep_their_numbers() {
 #[test]
 fn the_users_records_lie_over_those_that_were_shipped() {
     let shipped = |record: &Record| {
-        let text = super::text::list([record]);
+        let text = super::text::list(&record.target, &record.device, [record]);
         BestRecords::shipped(&[("x86-64-v3/some.toml", text.as_str())], &|_| true).unwrap()
     };
     let look = |own: &[Record], under: &Record, q: &Query<'_>| {
@@ -144,6 +152,33 @@ fn the_users_records_lie_over_those_that_were_shipped() {
     assert_eq!((found.record.device.as_str(), found.origin.word()), ("Other", "shipped-exact"));
     assert_eq!(found.origin.to_string(), "shipped exact record, 1.0 us on Other with 8 threads");
     assert_eq!(look(&[], &record(), &query()).origin.word(), "shipped-same-target");
+    // One of the user's that is of another version of its template is refused, and hides none of the same slot that ships.
+    let found = look(&[Record { template_version: 1, ..record() }], &record(), &query());
+    assert_eq!(found.origin.word(), "shipped-same-target");
+}
+
+#[test]
+fn devices_that_share_a_path_are_never_mixed() {
+    let folder = folder("mixed");
+    let (one, other) = (Record { device: "X 1".into(), ..record() }, Record { device: "X-1".into(), ..record() });
+    let error = write_records(&folder, [&one, &other]).unwrap_err().to_string();
+    assert!(error.contains("x-1.toml: records of `X 1` for x86-64-v3 and of `X-1` for x86-64-v3 would lie"), "{error}");
+    assert!(BestRecords::load(&folder).unwrap().is_empty());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_record_that_an_editor_spread_over_lines_is_read() {
+    let folder = folder("spread");
+    let other = Record { workload: "matmul-f32-m1n1k1-nn".into(), ..record() };
+    let file = write_records(&folder, [&record(), &other]).unwrap().remove(0);
+    let text = fs::read_to_string(&file).unwrap().replacen("[-1, 8]", "[\n  -1,\n  8\n]", 1);
+    fs::write(&file, text.replace("schema = 2", "schema = 2 # the second")).unwrap();
+    for all in [true, false] {
+        let read = BestRecords::load_some(&folder, &|workload| all || workload == other.workload).unwrap();
+        assert_eq!(read.iter().collect::<Vec<_>>(), [&record(), &other]);
+    }
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -159,7 +194,9 @@ fn what_a_file_holds_is_not_lost_where_it_cannot_be_read() {
     // Two devices whose names differ in what a path leaves out.
     fs::write(&file, text.replace("nonsense\n", "")).unwrap();
     let error = write_records(&folder, [&Record { device: "some CPU (3 GHz)".into(), ..record() }]).unwrap_err();
-    assert!(error.to_string().starts_with("it holds the records of `Some CPU"), "{error}");
+    assert!(
+        error.to_string().contains("some-cpu-3-ghz.toml: records of `some CPU (3 GHz)` for x86-64-v3 and of `Some CPU")
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -178,9 +215,9 @@ fn every_kind_of_value_and_text_reads_back() {
         (record.time_us, record.gflops, record.max_error) = (time_us, gflops, max_error);
         record.core_gflops = Some(256.0 * time_us).filter(|g| *g < 1e9);
         record.floor_us = Some(time_us).filter(|us| *us > 1.0);
-        let text = super::text::list([&record]);
+        let text = super::text::list(&record.target, &record.device, [&record]);
         let back = parse(&text, "r.toml").unwrap_or_else(|e| panic!("{e:?}\n{text}")).remove(0);
-        assert_eq!(super::text::list([&back]), text);
+        assert_eq!(super::text::list(&back.target, &back.device, [&back]), text);
         assert_eq!((&back.config, &back.device, back.time_us), (&record.config, &record.device, time_us));
         assert_eq!(back.core_gflops.is_some(), record.core_gflops.is_some(), "{text}");
         assert_eq!(back.floor_us, record.floor_us, "{text}");
@@ -384,7 +421,7 @@ fn names_of_a_record_hold_no_control_characters() {
         ] {
             let mut record = record();
             set(&mut record, format!("x{c}y"));
-            let wrong = parse(&super::text::list([&record]), "r.toml").unwrap_err();
+            let wrong = parse(&super::text::list(&record.target, &record.device, [&record]), "r.toml").unwrap_err();
             assert_eq!(wrong.len(), 1, "{wrong:?}");
             assert_eq!(wrong[0].line, if key == "device" { 4 } else { 7 });
             assert_eq!(wrong[0].cause, format!("`{key}` holds the control character U+{:04X}", c as u32));

@@ -24,57 +24,65 @@ pub(super) enum Form {
 /// The form of a text, as far as can be told before it is parsed.
 pub(super) fn form(text: &str) -> Form {
     let schema = text.lines().find(|line| line.starts_with("schema"));
-    let is_list = schema.is_some_and(|line| line.split_once('=').is_some_and(|(_, version)| version.trim() == "2"));
+    let is_list = schema.is_some_and(|line| {
+        let value = line.split('#').next().and_then(|line| line.split_once('='));
+        value.is_some_and(|(_, version)| version.trim() == "2")
+    });
     if is_list { Form::List } else { Form::Single }
 }
 
-/// The text of a file with these records, all of one target and device, in the order of their slots. Knobs are sorted by name,
-/// and measurements are rounded to what they can mean, so that a re-measured record makes a small difference.
-pub(super) fn list<'r>(records: impl IntoIterator<Item = &'r Record>) -> String {
-    let mut text = String::new();
-    for record in records {
-        if text.is_empty() {
-            text = format!(
-                "{HEADER}schema = {SCHEMA}\ntarget = {}\ndevice = {}\n\n[records]\n",
-                quoted(&record.target),
-                quoted(&record.device)
-            );
-        }
-        text += &record.to_line();
-        text.push('\n');
-    }
-    text
+/// A file of records: all are of one target and device.
+pub(super) struct List {
+    pub(super) target: String,
+    pub(super) device: String,
+    /// The records that were wanted, each with its line.
+    pub(super) records: Vec<(usize, Record)>,
+    /// How many others there are.
+    pub(super) unread: usize,
+}
+
+/// The text of a file with these records of a target and device, in the order of their slots. Knobs are sorted by name, and
+/// measurements are rounded to what they can mean, so that a re-measured record makes a small difference.
+pub(super) fn list<'r>(target: &str, device: &str, records: impl IntoIterator<Item = &'r Record>) -> String {
+    let (target, device) = (quoted(target), quoted(device));
+    let head = format!("{HEADER}schema = {SCHEMA}\ntarget = {target}\ndevice = {device}\n\n[records]\n");
+    records.into_iter().fold(head, |text, record| text + &record.to_line() + "\n")
 }
 
 /// Reads the records of a file of either form; `file` is its name in messages.
 pub fn parse(text: &str, file: &str) -> Result<Vec<Record>, Vec<Diagnostic>> {
     match form(text) {
-        Form::List => Ok(parse_list(text, file, &|_| true)?.into_iter().map(|(_, record)| record).collect()),
+        Form::List => Ok(parse_list(text, file, &|_| true)?.records.into_iter().map(|(_, record)| record).collect()),
         Form::Single => Ok(vec![Record::parse(text, file)?]),
     }
 }
 
-/// Reads the records of a list whose workload's key is wanted, each with its line.
-pub(super) fn parse_list(
-    text: &str,
-    file: &str,
-    wanted: &dyn Fn(&str) -> bool,
-) -> Result<Vec<(usize, Record)>, Vec<Diagnostic>> {
+/// Reads a list; of its records those whose workload's key is wanted.
+pub(super) fn parse_list(text: &str, file: &str, wanted: &dyn Fn(&str) -> bool) -> Result<List, Vec<Diagnostic>> {
     // A line that is not wanted is left empty, so that those behind it keep their numbers. It takes a hundredth of the time that
-    // parsing it would: a build script, which is not optimised, reads thousands of records for the few that it needs.
-    let of_wanted = |line: &&str| match line.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
-        Some((workload, _)) => wanted(workload),
-        None => true,
+    // parsing it would: a build script, which is not optimised, reads thousands of records for the few that it needs. A record that
+    // somebody's editor spread over several lines is read whatever it is of.
+    let is_unwanted = |line: &str| match line.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
+        Some((workload, _)) => line.trim_end().ends_with('}') && !wanted(workload),
+        None => false,
     };
-    let text: String =
-        text.split('\n').map(|line| Some(line).filter(of_wanted).unwrap_or("")).flat_map(|l| [l, "\n"]).collect();
-    let mut report = Report::new(file, &text);
-    let document = parse_document(&text, &mut report);
+    let mut unread = 0;
+    let mut kept = String::with_capacity(text.len());
+    for line in text.split('\n') {
+        if is_unwanted(line) {
+            unread += 1;
+        } else {
+            kept += line;
+        }
+        kept.push('\n');
+    }
+    let mut report = Report::new(file, &kept);
+    let document = parse_document(&kept, &mut report);
     if !report.is_clean() {
         return report.finish(None);
     }
-    let records = read_list(Table::root(&document, "the file"), &mut report);
-    report.finish(records)
+    let list = read_list(Table::root(&document, "the file"), &mut report);
+    report.finish(list.map(|list| List { unread, ..list }))
 }
 
 impl Record {
@@ -175,7 +183,7 @@ fn toml_value(value: &Value) -> String {
 }
 
 /// The records of a list. All keys are read, so that a person sees all mistakes.
-fn read_list(mut table: Table<'_, '_>, report: &mut Report) -> Option<Vec<(usize, Record)>> {
+fn read_list(mut table: Table<'_, '_>, report: &mut Report) -> Option<List> {
     read_schema(&mut table, report, SCHEMA)?;
     let target = read_word(&mut table, report, "target", "target = \"x86-64-v3\"");
     let device = required(&mut table, report, "device", "device = \"<name of the device>\"", Table::string);
@@ -203,7 +211,7 @@ fn read_list(mut table: Table<'_, '_>, report: &mut Report) -> Option<Vec<(usize
         }
     }
     all.sort_by_key(|(line, _)| *line);
-    Some(all)
+    Some(List { target: target.to_string(), device: device.to_string(), records: all, unread: 0 })
 }
 
 /// A record in the form of schema 1.

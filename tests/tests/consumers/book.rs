@@ -90,6 +90,33 @@ fn every_page_is_in_the_book_and_the_book_has_no_other() {
     assert_eq!(named, there);
 }
 
+/// Every variable of ours that the library reads is on its page.
+#[test]
+fn every_variable_is_in_the_table() {
+    fn sources(folder: &Path, all: &mut String) {
+        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if path.is_dir() {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                *all += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    let mut text = String::new();
+    ["kernel-gen/src", "build-support/src", "runtime/src"].map(|folder| sources(&repository().join(folder), &mut text));
+    let page = fs::read_to_string(repository().join("docs/variables.md")).unwrap();
+    let word = |c: char| c.is_ascii_uppercase() || c == '_';
+    let names: BTreeSet<&str> = text
+        .match_indices("KERNEL_GEN_")
+        .map(|(at, _)| text[at..].split(|c| !word(c)).next().unwrap())
+        // Parts of names of macros and symbols, and what tests read.
+        .filter(|name| !name.ends_with('_') && !name.starts_with("KERNEL_GEN_TEST"))
+        .collect();
+    assert!(names.len() >= 10, "{names:?}");
+    let missing: Vec<&&str> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn the_readme_is_short() {
     let text = fs::read_to_string(repository().join("README.md")).unwrap();

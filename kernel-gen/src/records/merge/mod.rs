@@ -129,10 +129,11 @@ pub fn merge_records(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) -
             return Err(faults.into_iter().flatten().flatten().collect());
         }
     };
-    let places: BTreeSet<String> = a.keys().chain(b.keys()).map(Slot::relative_path).collect();
-    if places.len() > 1 {
-        let places = places.into_iter().collect::<Vec<_>>().join(" and ");
-        let cause = format!("the two sides hold records of {places}");
+    let devices: BTreeSet<(&str, &str)> =
+        a.keys().chain(b.keys()).map(|s| (s.target.as_str(), s.device.as_str())).collect();
+    if devices.len() > 1 {
+        let devices: Vec<String> = devices.iter().map(|(target, device)| format!("`{device}` for {target}")).collect();
+        let cause = format!("the two sides hold records of {}", devices.join(" and of "));
         return Err(vec![Diagnostic {
             file: ours.file.into(),
             line: 1,
@@ -140,6 +141,7 @@ pub fn merge_records(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) -
             help: "merge each with its own file".into(),
         }]);
     }
+    let (target, device) = devices.first().copied().unwrap_or_default();
     // An ancestor that nobody can read decides nothing.
     let base = base.and_then(|side| read(side).ok()).unwrap_or_default();
     let slots: BTreeSet<&Slot> = a.keys().chain(b.keys()).collect();
@@ -151,7 +153,7 @@ pub fn merge_records(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) -
         (None, one, other) => one.or(other),
         (Some(_), None, None) => None,
     });
-    Ok(list(merged))
+    Ok(list(target, device, merged))
 }
 
 /// Whether a file's text is that of a log rather than of a record.

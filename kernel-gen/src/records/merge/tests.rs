@@ -134,7 +134,7 @@ fn of_two_records_the_checked_then_the_newer_then_the_faster_one_stays() {
 
 #[test]
 fn of_a_record_that_one_side_changed_the_change_stays() {
-    let text = |us: f64| list([&record(us)]);
+    let text = |us: f64| list("x86-64-v3", "CPU", [&record(us)]);
     let (old, slow, fast) = (text(2.0), text(3.0), text(1.0));
     let merge =
         |base: &str, a: &str, b: &str| merge_records(Some(side("O", base)), side("A", a), side("B", b)).unwrap();
@@ -145,14 +145,17 @@ fn of_a_record_that_one_side_changed_the_change_stays() {
     assert!(error[0].to_string().starts_with("A:1: "), "{error:?}");
     // Record by record: each side adds one, one deletes, one deletes what the other changed.
     let of = |m: i64, us: f64| Record { workload: format!("matmul-f32-m{m}n8k8-nn"), ..record(us) };
-    let file = |all: &[Record]| list(all);
+    let file = |all: &[Record]| list("x86-64-v3", "CPU", all);
     let base = file(&[of(1, 5.0), of(2, 5.0), of(3, 5.0)]);
     let (ours, theirs) = (file(&[of(2, 5.0), of(4, 1.0)]), file(&[of(1, 5.0), of(2, 4.0), of(3, 6.0), of(5, 1.0)]));
     let both = file(&[of(2, 4.0), of(3, 6.0), of(4, 1.0), of(5, 1.0)]);
     assert_eq!((merge(&base, &ours, &theirs), merge(&base, &theirs, &ours)), (both.clone(), both));
-    let error =
-        merge_records(None, side("A", &fast), side("B", &list([&Record { device: "X".into(), ..record(1.0) }])));
-    assert!(error.unwrap_err()[0].to_string().contains("x86-64-v3/cpu.toml and x86-64-v3/x.toml"));
+    let error = merge_records(
+        None,
+        side("A", &fast),
+        side("B", &list("x86-64-v3", "X", [&Record { device: "X".into(), ..record(1.0) }])),
+    );
+    assert!(error.unwrap_err()[0].to_string().contains("`CPU` for x86-64-v3 and of `X` for x86-64-v3"));
     let folders = |times: [f64; 2]| {
         let mut one = [BestRecords::new(), BestRecords::new()];
         one.iter_mut().zip(times).for_each(|(folder, t)| drop(folder.insert(record(t))));
