@@ -7,7 +7,7 @@ use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::emit::rust::{self, is_rust_name};
 use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, Memo, write_if_changed};
 use kernel_gen::model;
-use kernel_gen::records::{ARTIFACTS, BestRecords};
+use kernel_gen::records::{ARTIFACTS, BestRecords, REFUSED};
 use kernel_gen::spec::Spec;
 use kernel_gen::toolchain::cuda::{self, Artifacts};
 use kernel_gen::toolchain::{Compiler, ToolError, resolve, settings_for};
@@ -31,8 +31,9 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     let all_records = hash_of_files(0, config.tuned.iter().flat_map(|folder| record_files(folder)));
     if let Some(mut stamp) = known.filter(|s| s.key == facts && s.holds()) {
         let same_records = || Some(hash_of_records(&own_records(config, &Spec::load(&config.spec).ok()?).ok()?));
-        // What was said of records names their lines, which may be others now.
-        let is_same = || stamp.report.warnings.is_empty() && same_records() == Some(stamp.records.1);
+        // What is said of a record that is refused names its line, which may be another one now.
+        let refuses = stamp.report.warnings.iter().any(|warning| warning.contains(REFUSED));
+        let is_same = || !refuses && same_records() == Some(stamp.records.1);
         if stamp.records.0 == all_records || is_same() {
             if (stamp.tools, stamp.records.0) != (found, all_records) {
                 // The same tools in another environment, the same records among others: the next run need not look for them.

@@ -37,7 +37,7 @@ pub use lookup::{Choice, Found, Lookup, Measurement, Offer, Origin, PassedOver, 
 #[cfg(feature = "tune")]
 use record::is_file_word;
 pub use record::{Record, SCHEMA, Slot};
-pub use rules::{Mismatch, Purpose, RULES, Rule, Verdict};
+pub use rules::{Mismatch, Purpose, REFUSED, RULES, Rule, Verdict};
 #[cfg(feature = "tune")]
 use text::not_plain;
 pub use text::parse;

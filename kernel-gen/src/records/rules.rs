@@ -8,6 +8,9 @@ use crate::diagnostic::Diagnostic;
 use crate::space::{ConfigError, Fingerprint};
 use std::fmt;
 
+/// How what a build says of a record that it refuses begins, behind the record's place.
+pub const REFUSED: &str = "the record is not used: ";
+
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -182,7 +185,7 @@ impl Mismatch {
     /// What a person is told about a line of a file.
     pub fn diagnostic(&self, file: &str, line: usize, purpose: Purpose) -> Diagnostic {
         let what = match (purpose, self.verdict(purpose)) {
-            (Purpose::Build, Verdict::Refuse) => "the record is not used: ",
+            (Purpose::Build, Verdict::Refuse) => REFUSED,
             (_, Verdict::Refuse) => "the trial is not used: ",
             _ => "",
         };
