@@ -113,7 +113,9 @@ fn requests(spec: &Path) -> Vec<Request> {
         memo: None,
     };
     let spec = Spec::load(spec).unwrap();
-    let generated = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options).unwrap();
+    // A build has the records that ship.
+    let records = BestRecords::load(&repository().join("specs/tuned")).unwrap();
+    let generated = generate(&spec, &records, &Registry::builtin(), &options).unwrap();
     generated.cuda.iter().map(|source| source.request().unwrap()).collect()
 }
 
