@@ -30,8 +30,11 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     let facts = key(config, &environment, program.1, found.1);
     let all_records = hash_of_files(0, config.tuned.iter().flat_map(|folder| record_files(folder)));
     if let Some(mut stamp) = known.filter(|s| s.key == facts && s.holds()) {
-        let same_records = || Some(hash_of_records(&own_records(config, &Spec::load(&config.spec).ok()?).ok()?));
-        // What is said of a record that is refused names its line, which may be another one now.
+        let same_records = || {
+            let kinds = kinds(&Spec::load(&config.spec).ok()?);
+            Some(hash_of_records(&own_records(config, &kinds).ok()?))
+        };
+        // The warning about a refused record names its line, and the line may have moved.
         let refuses = stamp.report.warnings.iter().any(|warning| warning.contains(REFUSED));
         let is_same = || !refuses && same_records() == Some(stamp.records.1);
         if stamp.records.0 == all_records || is_same() {
@@ -186,10 +189,9 @@ fn record_files(folder: &Path) -> Vec<PathBuf> {
     files_below(folder).into_iter().filter(|file| !file.starts_with(&packaged)).collect()
 }
 
-/// The user's records that may decide something about the spec.
-fn own_records(config: &Config, spec: &Spec) -> Result<BestRecords, Vec<Diagnostic>> {
+/// The user's records that may decide something about workloads of these kinds.
+fn own_records(config: &Config, kinds: &model::Kinds) -> Result<BestRecords, Vec<Diagnostic>> {
     let Some(folder) = &config.tuned else { return Ok(BestRecords::new()) };
-    let kinds = kinds(spec);
     BestRecords::load_some(folder, &|workload| kinds.has_key(workload))
 }
 
@@ -219,17 +221,17 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     let mut errors: Vec<GenerateError> = vec![];
     let mut collect = |wrong: Vec<Diagnostic>| errors.extend(wrong.into_iter().map(GenerateError::from));
     let spec = Spec::load(&config.spec).map_err(&mut collect).ok();
-    let own = match (&spec, &config.tuned) {
-        (Some(spec), _) => own_records(config, spec).map_err(&mut collect).ok(),
+    let kinds = spec.as_ref().map(kinds);
+    let own = match (&kinds, &config.tuned) {
+        (Some(kinds), _) => own_records(config, kinds).map_err(&mut collect).ok(),
         // What is wrong with the records is worth knowing all the same.
         (None, Some(folder)) => BestRecords::load(folder).map_err(&mut collect).ok(),
         (None, None) => None,
     };
-    let (Some(spec), Some(own)) = (spec, own) else { return Err(errors.into()) };
+    let (Some(spec), Some(kinds), Some(own)) = (spec, kinds, own) else { return Err(errors.into()) };
     let used = hash_of_records(&own);
     let records = match config.shipped_records {
         true => {
-            let kinds = kinds(&spec);
             let shipped = BestRecords::shipped(kernel_gen_records::FILES, &|workload| kinds.has_key(workload));
             own.over(shipped.map_err(|wrong| wrong.into_iter().map(GenerateError::from).collect::<Vec<_>>())?)
         }

@@ -5,7 +5,7 @@ use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, choice_json, label};
 use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run, own_cuda};
 use crate::model::{ModelError, Options};
-use crate::records::{Entry, Record};
+use crate::records::{Entry, Record, is_word_of_target};
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -222,10 +222,7 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     .collect();
     let counts = if counts.is_empty() { "nothing chosen".to_string() } else { counts.join(", ") };
     let _ = writeln!(text, "{}: {counts}", target.name);
-    let of_target = |r: &Json| {
-        let origin = r["choice"]["origin"].as_str().unwrap_or_default();
-        matches!(origin.strip_prefix("shipped-").unwrap_or(origin), "exact" | "same-target")
-    };
+    let of_target = |r: &Json| r["choice"]["origin"].as_str().is_some_and(is_word_of_target);
     for row in rows.iter().filter(|r| r["choice"].is_object() && !of_target(r)) {
         let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
         let _ = writeln!(

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// kernel would compile more.
 const MOST: usize = 60_000;
 
-/// One source of so many is the last of its file, whatever is behind it: a source that is added or taken away changes files up to
-/// there, as a rule its own, where files that are filled one after the other would all be others to the end.
+/// One source in this many, picked by its name, ends its file. Adding or removing a source then changes files up to the next such
+/// source, usually one file; if files were simply filled in order, it would change every file after it.
 const LAST: u64 = 8;
 
 /// The files to compile: sources as they are, or several of one level together.

@@ -64,7 +64,7 @@ impl Memo {
             let _ = fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         }
         let mut from = &bytes[..];
-        let (of, value) = Stored::get(&mut from).map(|(of, value): (String, T)| (of, value))?;
+        let (of, value): (String, T) = Stored::get(&mut from)?;
         (of == key && from.is_empty()).then_some(value)
     }
 

@@ -1,5 +1,6 @@
 //! Where every choice came from, as the build says it.
 
+use crate::records::is_word_of_target;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -66,8 +67,7 @@ impl Report {
 
     /// Whether every choice stands on a measurement of its very workload.
     pub fn is_tuned(&self) -> bool {
-        let word = |row: &Row| row.origin.strip_prefix("shipped-").unwrap_or(&row.origin).to_string();
-        self.rows.iter().all(|row| ["exact", "same-target"].contains(&word(row).as_str()))
+        self.rows.iter().all(|row| is_word_of_target(&row.origin))
     }
 
     /// As lines that [`Report::parse`] reads back: fields between tabs.

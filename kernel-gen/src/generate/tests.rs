@@ -333,6 +333,33 @@ fn code_of(source: &str) -> String {
     lines.filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
+/// A record of a device for a workload by a template's config.
+fn record_of(
+    template: &dyn crate::templates::Template,
+    workload: &Workload,
+    target: &Target,
+    config: crate::space::Config,
+    device: &str,
+) -> crate::records::Record {
+    crate::records::Record {
+        workload: workload.key(),
+        target: target.name.clone(),
+        device: device.into(),
+        threads: 1,
+        template: template.name().into(),
+        template_version: template.version(),
+        space: template.space(workload, target).unwrap().fingerprint(),
+        config,
+        time_us: 1.0,
+        gflops: 1.0,
+        core_gflops: None,
+        floor_us: None,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    }
+}
+
 #[test]
 fn text_of_records_and_paths_is_no_code_in_any_source() {
     const BOTH: &str = "schema = 1\n[targets]\ncpu = []\ncuda = [\"sm_80\"]\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n\
@@ -348,21 +375,8 @@ fn text_of_records_and_paths_is_no_code_in_any_source() {
             let choice = model::choose(&registry, workload, of, &BestRecords::new(), &options).unwrap();
             let template = registry.find(&choice.template).unwrap();
             records.insert(crate::records::Record {
-                workload: workload.key(),
-                target: target.into(),
-                device: device.into(),
-                threads: 1,
-                template: choice.template.clone(),
-                template_version: template.version(),
-                space: template.space(workload, of).unwrap().fingerprint(),
-                config: choice.config,
-                time_us: 1.0,
-                gflops: 1.0,
-                core_gflops: None,
-                floor_us: None,
-                max_error: 0.0,
-                verified: true,
                 generator: device.into(),
+                ..record_of(template, workload, of, choice.config, device)
             });
         }
         let made = generate(&spec, &records, &registry, &options(1)).unwrap();
@@ -538,23 +552,7 @@ fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
     let workload = &spec.find("large").unwrap();
     let target = Target::find("sm_90a").unwrap();
     let template = registry.find("mma_gemm").unwrap();
-    records.insert(crate::records::Record {
-        workload: workload.key(),
-        target: target.name.clone(),
-        device: "GPU".into(),
-        threads: 1,
-        template: template.name().into(),
-        template_version: template.version(),
-        space: template.space(workload, target).unwrap().fingerprint(),
-        config: template.default_config(workload, target).unwrap(),
-        time_us: 1.0,
-        gflops: 1.0,
-        core_gflops: None,
-        floor_us: None,
-        max_error: 0.0,
-        verified: true,
-        generator: "0.1.0".into(),
-    });
+    records.insert(record_of(template, workload, target, template.default_config(workload, target).unwrap(), "GPU"));
     let recorded = with(None, &records);
     assert_ne!(recorded, alone);
     assert_eq!([with(program(), &records), with(program(), &records)], [recorded, recorded]);

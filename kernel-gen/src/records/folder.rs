@@ -25,8 +25,8 @@ impl BestRecords {
         BestRecords::load_some(folder, &|_| true)
     }
 
-    /// The same, of the records only whose workload's key is wanted. Lines of others are not read, and nothing is said of what
-    /// may be wrong with them.
+    /// As [`BestRecords::load`], but reads only the records whose workload key is wanted. Other lines are not parsed, so errors in
+    /// them are not reported.
     pub fn load_some(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<BestRecords, Vec<Diagnostic>> {
         let (mut all, mut wrong) = (BestRecords::new(), vec![]);
         let of_old_form = all_files(folder, &mut wrong)

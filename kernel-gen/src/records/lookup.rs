@@ -128,6 +128,11 @@ impl Origin {
     }
 }
 
+/// Whether a word of [`Origin::word`] stands for a record of the very target.
+pub(crate) fn is_word_of_target(word: &str) -> bool {
+    matches!(word.strip_prefix("shipped-").unwrap_or(word), "exact" | "same-target")
+}
+
 impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.threads == 1 { "" } else { "s" };

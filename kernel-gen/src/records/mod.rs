@@ -32,8 +32,8 @@ pub mod validate;
 
 pub use best::{BestRecords, Entry};
 pub use folder::{ARTIFACTS, write_records};
-pub(crate) use lookup::Preference;
 pub use lookup::{Choice, Found, Lookup, Measurement, Offer, Origin, PassedOver, Query, Refusal, Unusable, lookup};
+pub(crate) use lookup::{Preference, is_word_of_target};
 #[cfg(feature = "tune")]
 use record::is_file_word;
 pub use record::{Record, SCHEMA, Slot};

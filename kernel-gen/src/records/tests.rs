@@ -98,7 +98,7 @@ fn a_file_of_one_record_is_read_and_is_gone_when_its_record_is_written() {
     fs::write(&path, OLD).unwrap();
     let all = BestRecords::load(&folder).unwrap();
     assert_eq!(all.iter().collect::<Vec<_>>(), [&record()]);
-    // Of both forms the newer one counts, whoever brought the older one back.
+    // If a record is in both forms, the faster one is used.
     let faster = Record { time_us: 70.0, ..record() };
     write_records(&folder, [&faster]).unwrap();
     assert!(!path.exists());

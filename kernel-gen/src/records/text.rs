@@ -235,7 +235,7 @@ fn read_single(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> 
     workload.and(target).and(device).and(threads).and(record)
 }
 
-/// The schema must be the one that is said; another one has other keys, and complaints about them would help nobody.
+/// Checks the schema. A file of another schema has other keys, so nothing further is read from it.
 fn read_schema(table: &mut Table<'_, '_>, report: &mut Report, schema: i64) -> Option<()> {
     match required(table, report, "schema", &format!("schema = {schema}"), Table::integer) {
         Some((found, span)) if found != schema => {
