@@ -25,13 +25,49 @@ use std::fmt;
 pub const MAX_PARAMS: usize = 12;
 
 /// What a phase calls: the arguments in kernel order, the workspace, the worker's number and the range of the phase's
-/// parallel loop to run.
+/// parallel loop to run. Behind [`MAX_PARAMS`] arguments stands how many units the launch has, as an address.
 pub type PhaseFn = unsafe fn(args: *const *mut u8, workspace: *mut u8, worker: i64, begin: i64, end: i64);
 
 /// One C function and the extent of its parallel loop.
 pub struct Phase {
     pub(crate) func: PhaseFn,
     pub(crate) extent: usize,
+    /// How much of that is run, if it depends on the number of units.
+    pub(crate) first: Option<First>,
+}
+
+impl Phase {
+    fn iterations(&self, units: usize) -> usize {
+        self.first.map_or(self.extent, |first| first.iterations(units).min(self.extent))
+    }
+}
+
+/// How many iterations, or clusters of a grid's axis, a launch of `n` units has: `ceil(n * per / of) * times`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct First {
+    /// Rows of a unit.
+    pub per: usize,
+    /// Rows of a tile, not 0.
+    pub of: usize,
+    /// Iterations of a tile of rows.
+    pub times: usize,
+}
+
+impl First {
+    /// Those of so many units. The generator's numbers are far from where this would overflow.
+    pub(crate) fn iterations(self, units: usize) -> usize {
+        (units * self.per).div_ceil(self.of) * self.times
+    }
+}
+
+/// Of a workload whose arguments say how many *units* a launch has: images, rows, what the first dimension of some parameters
+/// holds. The shapes of these are those of the most units.
+#[derive(Debug)]
+pub struct Units {
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+    /// The parameters, by place.
+    pub(crate) params: &'static [usize],
 }
 
 /// A pointer that workers may share; who dereferences it answers for the access.
@@ -86,6 +122,8 @@ pub struct Choice {
 pub struct Variant {
     /// The level.
     pub(crate) isa: Isa,
+    /// The most units that the kernel is for; 1 where their number does not vary.
+    pub(crate) most: usize,
     /// The kernel.
     pub(crate) program: Program,
     /// Parameters that it takes in packed form.
@@ -100,6 +138,11 @@ impl Variant {
     /// The level that it is compiled for.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// The most units (images, rows) that it is for, where the number of a launch is not known before; else 1.
+    pub fn most_units(&self) -> usize {
+        self.most
     }
 
     /// Why it is this kernel.
@@ -191,7 +234,9 @@ pub struct Entry {
     pub(crate) params: &'static [Param],
     /// The parameter that `pack_weight` packs.
     pub(crate) weight: Option<usize>,
-    /// The code, best level first. Empty when none was compiled.
+    /// Present if the number of units varies.
+    pub(crate) units: Option<Units>,
+    /// The code, best level first, and of one level that for the fewest units first. Empty when none was compiled.
     pub(crate) variants: &'static [Variant],
     /// The code for GPUs, best architecture first; made by `cuda_table!`, so that without the feature `cuda` nothing
     /// of it is compiled in.
@@ -231,6 +276,8 @@ pub struct Checked<'a, 'b, D: Device> {
     /// What the kernel takes by value, as [`Scalar::bits`]. Only code for GPUs does.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "CPU kernels take none"))]
     pub(crate) scalars: &'a [u64],
+    /// How many units there are; 1 where that does not vary.
+    pub(crate) units: usize,
 }
 
 /// A weight that was compared with the entry's parameter: what a device packs. Only [`Entry::pack_weight`] makes it.
@@ -259,31 +306,64 @@ impl Entry {
 
     /// The same with what the kernel takes by value, as [`Scalar::bits`].
     pub fn launch_with<D: Device>(&'static self, dev: &D, args: &[Arg<'_, D>], scalars: &[u64]) -> Result<()> {
-        self.check(args)?;
-        if self.params.iter().any(|p| p.access == Access::Write && p.elements() == 0) {
+        let units = self.check(args)?;
+        if units == 0 || self.params.iter().any(|p| p.access == Access::Write && p.elements() == 0) {
             return Ok(());
         }
-        dev.launch(Checked { entry: self, args, scalars })
+        dev.launch(Checked { entry: self, args, scalars, units })
     }
 
     /// Packs the weight for the code that this device runs. A kernel that wants its weight as it is gets a copy.
     pub fn pack_weight<D: Device>(&'static self, dev: &D, weight: Arg<'_, D>) -> Result<D::Packed> {
         let param = self.weight.expect("only entries with a weight have a function that packs it");
         // Also a packed weight is compared: it is no weight, whoever packed it.
-        self.check_buffer(param, &weight)?;
+        self.check_buffer(param, &weight, self.most_units())?;
         dev.pack(CheckedWeight { entry: self, param, weight })
     }
 
-    /// Holds the arguments against the parameters; what the phases rely on.
-    fn check<D: Device>(&self, args: &[Arg<'_, D>]) -> Result<()> {
+    /// Holds the arguments against the parameters; what the phases rely on. Gives the number of units.
+    fn check<D: Device>(&self, args: &[Arg<'_, D>]) -> Result<usize> {
         assert!(
             args.len() == self.params.len() && args.len() <= MAX_PARAMS,
             "generated code passes one argument a parameter"
         );
-        (0..args.len()).try_for_each(|i| self.check_one(i, &args[i]))
+        let units = self.count_units(args)?;
+        (0..args.len()).try_for_each(|i| self.check_one(i, &args[i], units)).map(|()| units)
     }
 
-    fn check_one<D: Device>(&self, index: usize, arg: &Arg<'_, D>) -> Result<()> {
+    /// The most units of a launch; 1 where their number does not vary.
+    pub(crate) fn most_units(&self) -> usize {
+        self.units.as_ref().map_or(1, |units| units.most)
+    }
+
+    /// How many units the first argument has whose number of them varies.
+    fn count_units<D: Device>(&self, args: &[Arg<'_, D>]) -> Result<usize> {
+        let Some(Units { least, most, params }) = self.units else { return Ok(1) };
+        let Some(&first) = params.first() else { return Ok(most) };
+        let (param, elements) = (&self.params[first], args[first].elements);
+        let a_unit = param.elements() / most;
+        if a_unit == 0 || !elements.is_multiple_of(a_unit) {
+            let expected = (param.dtype, param.elements());
+            let got = (args[first].dtype, elements);
+            return Err(Error::Argument { workload: self.about.name, param: param.name, expected, got });
+        }
+        match elements / a_unit {
+            0 => Ok(0),
+            got if (least..=most).contains(&got) => Ok(got),
+            got => Err(Error::Units { workload: self.about.name, got, least, most }),
+        }
+    }
+
+    /// How many elements a parameter has in a launch of so many units.
+    fn elements_of(&self, index: usize, units: usize) -> usize {
+        let all = self.params[index].elements();
+        match &self.units {
+            Some(of) if of.params.contains(&index) => all / of.most * units,
+            _ => all,
+        }
+    }
+
+    fn check_one<D: Device>(&self, index: usize, arg: &Arg<'_, D>, units: usize) -> Result<()> {
         let param = &self.params[index];
         assert!(arg.writable || param.access == Access::Read, "generated code lends outputs mutably");
         if arg.packed.is_some() {
@@ -291,12 +371,12 @@ impl Entry {
             assert!(self.weight == Some(index), "generated code passes a packed weight where the weight goes");
             return Ok(());
         }
-        self.check_buffer(index, arg)
+        self.check_buffer(index, arg, units)
     }
 
-    fn check_buffer<D: Device>(&self, index: usize, arg: &Arg<'_, D>) -> Result<()> {
+    fn check_buffer<D: Device>(&self, index: usize, arg: &Arg<'_, D>, units: usize) -> Result<()> {
         let param = &self.params[index];
-        let (expected, got) = ((param.dtype, param.elements()), (arg.dtype, arg.elements));
+        let (expected, got) = ((param.dtype, self.elements_of(index, units)), (arg.dtype, arg.elements));
         if expected == got {
             Ok(())
         } else {
@@ -304,9 +384,30 @@ impl Entry {
         }
     }
 
+    /// Whether the arguments have the shapes of a launch.
+    pub(crate) fn has_shapes<D: Device>(&self, args: &[DynArg<'_, D>]) -> bool {
+        let units = self.units.as_ref();
+        let varies = |i: usize| units.is_some_and(|units| units.params.contains(&i));
+        let number = |i: usize| args[i].shape.first().copied().unwrap_or(0);
+        let first = units.and_then(|units| units.params.first()).map(|i| number(*i));
+        let in_range = units.is_none_or(|u| first.is_none_or(|n| (u.least..=u.most).contains(&n)));
+        let same = |(i, p): (usize, &Param)| match varies(i) {
+            true => Some(number(i)) == first && args[i].shape.get(1..) == p.shape.get(1..),
+            false => args[i].shape == p.shape,
+        };
+        in_range && self.params.iter().enumerate().all(same)
+    }
+
     /// Name and shapes, for messages.
     pub fn signature(&self) -> String {
-        let params: Vec<String> = self.params.iter().map(Param::to_string).collect();
+        let shape = |(i, p): (usize, &Param)| match &self.units {
+            Some(Units { least, most, params }) if params.contains(&i) => {
+                let rest: String = p.shape.iter().skip(1).map(|n| format!(", {n}")).collect();
+                format!("{} [{least}..{most}{rest}]", p.name)
+            }
+            _ => p.to_string(),
+        };
+        let params: Vec<String> = self.params.iter().enumerate().map(shape).collect();
         format!("{}: {}", self.about.name, params.join(", "))
     }
 }

@@ -53,6 +53,17 @@ pub enum Error {
         /// What came.
         got: (DType, usize),
     },
+    /// There are fewer or more units (images, rows) than the workload is declared for.
+    Units {
+        /// The workload.
+        workload: &'static str,
+        /// How many came.
+        got: usize,
+        /// The fewest.
+        least: usize,
+        /// The most.
+        most: usize,
+    },
     /// The crate was built without code for this workload.
     NoCode {
         /// The workload.
@@ -148,6 +159,11 @@ impl fmt::Display for Error {
                 f,
                 "`{workload}`: parameter `{param}` holds {} elements of {}, but the argument holds {} of {}",
                 expected.1, expected.0, got.1, got.0
+            ),
+            Error::Units { workload, got, least, most } => write!(
+                f,
+                "`{workload}` is declared for {least} to {most} images or rows, and was given {got}; declare more in the spec, or \
+                 launch it several times"
             ),
             Error::NoCode { workload, reason } => write!(f, "there is no code for `{workload}`: {reason}"),
             Error::NoVariant { workload, device, built } => write!(

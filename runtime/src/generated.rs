@@ -10,23 +10,23 @@
 #[doc(hidden)]
 #[macro_export]
 macro_rules! generated {
-    (format 1, by $generator:literal; $($items:tt)*) => { $($items)* };
+    (format 2, by $generator:literal; $($items:tt)*) => { $($items)* };
     (format $format:literal, by $generator:literal; $($items:tt)*) => {
         ::core::compile_error!(::core::concat!(
             $generator,
             " writes generated code in format ",
             $format,
-            ", and this kernel-gen-runtime reads format 1: update the dependency kernel-gen-runtime to the version of the build-dependency kernel-gen-build"
+            ", and this kernel-gen-runtime reads format 2: update the dependency kernel-gen-runtime to the version of the build-dependency kernel-gen-build"
         ));
     };
 }
 
-/// Format 1.
-pub mod v1 {
-    use crate::dispatch::{CudaTable, MAX_PARAMS, PhaseFn};
+/// Format 2.
+pub mod v2 {
+    use crate::dispatch::{CudaTable, MAX_PARAMS, PhaseFn, Units};
     use crate::{DType, Isa};
 
-    pub use crate::dispatch::{About, Access, Choice, Entry, Function, Pack, Param, Phase, Program, Variant, preload};
+    pub use crate::dispatch::{About, Access, Choice, Entry, First, Function, Pack, Param, Phase, Program, Variant, preload};
 
     /// A parameter of a workload. It promises nothing: an [`entry`] does.
     pub const fn param(name: &'static str, dtype: DType, shape: &'static [usize], access: Access) -> Param {
@@ -44,9 +44,10 @@ pub mod v1 {
     /// `func`, in a program whose sizes are stated in its [`program`] and with the arguments that its [`entry`] (or
     /// [`pack`]) states, must access only these arguments (writing only those that are not read-only), the
     /// `workspace_bytes` at the start of the workspace and its own worker's `worker_bytes` behind them; and calls for
-    /// disjoint parts of `0..extent` with different workers must not race.
-    pub const unsafe fn phase(func: PhaseFn, extent: usize) -> Phase {
-        Phase { func, extent }
+    /// disjoint parts of `0..extent` with different workers must not race. With `first`, that holds for the iterations which that
+    /// says, of each number of units that the entry (and the [`variant`]) allows.
+    pub const unsafe fn phase(func: PhaseFn, extent: usize, first: Option<First>) -> Phase {
+        Phase { func, extent, first }
     }
 
     /// A program.
@@ -68,31 +69,41 @@ pub mod v1 {
     /// The code for a level.
     ///
     /// # Safety
-    /// The C functions are compiled for `isa` or a lower level, and take the parameters in `packs` packed.
+    /// The C functions are compiled for `isa` or a lower level, and take the parameters in `packs` packed; for any number of
+    /// units up to `most`.
     pub const unsafe fn variant(
         isa: Isa,
+        most: usize,
         program: Program,
         packs: &'static [Pack],
         choice: Choice,
         symbol: &'static str,
     ) -> Variant {
-        Variant { isa, program, packs, choice, symbol }
+        Variant { isa, most, program, packs, choice, symbol }
+    }
+
+    /// That the first dimension of these parameters holds `least` to `most` units. It promises nothing: an [`entry`] does.
+    pub const fn units(least: usize, most: usize, params: &'static [usize]) -> Option<Units> {
+        Some(Units { least, most, params })
     }
 
     /// A workload.
     ///
     /// # Safety
     /// All programs in `variants` and `cuda` are of kernels with these parameters. Each level and each architecture occurs
-    /// once, and every packed parameter, `weight` among them, is one of `params` that is only read.
+    /// once, or with `units` once for each number that it has the `most` of, all with weights packed in one form, and the last for
+    /// all units. The parameters of `units` have `most` units as their first extent. Every packed parameter, `weight` among them,
+    /// is one of `params` that is only read, and whose units do not vary.
     pub const unsafe fn entry(
         about: About,
         params: &'static [Param],
         weight: Option<usize>,
+        units: Option<Units>,
         variants: &'static [Variant],
         cuda: CudaTable,
     ) -> Entry {
         assert!(params.len() <= MAX_PARAMS, "the generator keeps to the limit");
-        Entry { about, params, weight, variants, cuda }
+        Entry { about, params, weight, units, variants, cuda }
     }
 
     /// The same for GPUs.
@@ -138,17 +149,18 @@ pub mod v1 {
         /// The code for an architecture.
         ///
         /// # Safety
-        /// The kernels run on devices of this architecture, take the parameters in `packs` packed, and need no buffer to be
+        /// The kernels run on devices of this architecture, for any number of units up to `most`, take the parameters in `packs` packed, and need no buffer to be
         /// aligned to more than `align` bytes.
         pub const unsafe fn variant(
             arch: Arch,
+            most: usize,
             program: Program,
             packs: &'static [Pack],
             align: u64,
             choice: Choice,
         ) -> Variant {
             assert!(align > 0, "every address is a multiple of 1 at least");
-            Variant { arch, program, packs, align, choice }
+            Variant { arch, most, program, packs, align, choice }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Intervals of integer expressions.
 
 use super::affine::Affine;
-use crate::ir::{BinOp, Expr, For, Stmt, UnOp, VarId};
+use crate::ir::{BinOp, Expr, For, Kernel, Stmt, UnOp, VarId};
 use std::collections::BTreeMap;
 
 /// Inclusive bounds of variables.
@@ -12,6 +12,15 @@ impl Ranges {
     /// Nothing is known.
     pub fn new() -> Ranges {
         Ranges::default()
+    }
+
+    /// What is known of all that a kernel's body may mention: how many units there are, if the caller says.
+    pub fn of_kernel(kernel: &Kernel) -> Ranges {
+        let mut ranges = Ranges::new();
+        if let Some(size) = &kernel.size {
+            ranges.insert(size.var, 1, size.most);
+        }
+        ranges
     }
 
     /// The loops anywhere in a block; a variable names one loop only, so no scoping is needed.

@@ -26,6 +26,29 @@ pub fn parse<'i>(text: &'i str, report: &mut Report) -> Spanned<DeTable<'i>> {
     document
 }
 
+/// A size, or the range of those that it may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// The least.
+    pub least: i64,
+    /// The most.
+    pub most: i64,
+}
+
+impl Size {
+    /// `1..64`.
+    fn range(text: &str) -> Option<Size> {
+        let (least, most) = text.split_once("..")?;
+        let number = |text: &str| text.trim().parse::<i64>().ok();
+        Some(Size { least: number(least)?, most: number(most)? })
+    }
+
+    /// Whether it is more than one.
+    pub fn is_range(self) -> bool {
+        self.least != self.most
+    }
+}
+
 /// A table being read. It remembers the keys that were asked for: [`Table::finish`] reports all others.
 pub struct Table<'t, 'i> {
     table: &'t DeTable<'i>,
@@ -121,12 +144,28 @@ impl<'t, 'i> Table<'t, 'i> {
 
     /// An array of integers of one of the given lengths (any length if there are none).
     pub fn integers(&mut self, report: &mut Report, key: &'static str, lengths: &[usize]) -> Option<Found<Vec<i64>>> {
+        let found = self.sizes(report, key, lengths, false)?;
+        Some(Found { value: found.value.into_iter().map(|size| size.most).collect(), span: found.span })
+    }
+
+    /// The same, where the first may be a range if `ranges` are taken: `"1..64"`, from 1 to 64 with both.
+    pub fn sizes(
+        &mut self,
+        report: &mut Report,
+        key: &'static str,
+        lengths: &[usize],
+        ranges: bool,
+    ) -> Option<Found<Vec<Size>>> {
         let example = match lengths.first().copied().unwrap_or(3) {
             1 => format!("an array of integers: {key} = [1]"),
             n => format!("an array of integers: {key} = [{}]", vec!["1"; n].join(", ")),
         };
         let found = self.typed(report, key, &example, |v| {
-            v.as_array()?.iter().map(|e| integer(e.get_ref())).collect::<Option<Vec<i64>>>()
+            let size = |(i, e): (usize, &Spanned<DeValue<'_>>)| match e.get_ref().as_str() {
+                Some(text) if ranges && i == 0 => Size::range(text),
+                _ => integer(e.get_ref()).map(|n| Size { least: n, most: n }),
+            };
+            v.as_array()?.iter().enumerate().map(size).collect::<Option<Vec<Size>>>()
         })?;
         if lengths.is_empty() || lengths.contains(&found.value.len()) {
             return Some(found);

@@ -33,7 +33,7 @@ pub(super) fn assemble(
     spec: &Spec,
     items: Vec<Task<'_>>,
     targets: usize,
-    variants: Vec<Outcome>,
+    variants: Vec<Vec<Outcome>>,
     options: &Options,
 ) -> Generated {
     let mut generated = Generated::default();
@@ -49,7 +49,7 @@ pub(super) fn assemble(
     let report = &mut generated.report;
     for item in items {
         let (mut made, mut on_gpus) = (vec![], vec![]);
-        for mut variant in variants.by_ref().take(targets) {
+        for mut variant in variants.by_ref().take(targets).flatten() {
             report.rows.push(variant.row);
             report.warnings.extend(variant.choice.refusals.iter().map(|r| r.to_string()));
             report.warnings.append(&mut variant.warnings);
@@ -72,8 +72,14 @@ pub(super) fn assemble(
             }
             CodePolicy::Compile => rust::Code::Compiled(made),
         };
-        let made =
-            rust::Item { name: item.name, workload: item.workload.clone(), slices: item.slices, code, cuda: on_gpus };
+        let made = rust::Item {
+            name: item.name,
+            workload: item.workload.clone(),
+            slices: item.slices,
+            units: item.rung.map(|rung| rung.range.clone()),
+            code,
+            cuda: on_gpus,
+        };
         match functions.last_mut().filter(|f| f.name == item.kernel) {
             Some(function) => function.items.push(made),
             None => functions.push(rust::Function { name: item.kernel.to_string(), items: vec![made] }),

@@ -5,7 +5,7 @@ use super::error::{Cause, GenerateError};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
-use crate::lower::lower_for;
+use crate::lower::{Units, lower_units};
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::toolchain::FLAGS;
@@ -35,21 +35,22 @@ pub(super) struct Made {
 pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateError> {
     let target = chosen.target;
     let isa = Isa::of_target(&target.name).map_err(|error| chosen.place.fault(Cause::Emit(error)))?;
-    let emit = |kernel: &Kernel, stem: &str, comment: String| -> Result<CSource, GenerateError> {
-        emit(kernel, COptions { isa, symbol: format!("{prefix}_{stem}"), comment }, target, &chosen.place)
+    let emit = |kernel: &Kernel, units, stem: &str, comment: String| -> Result<CSource, GenerateError> {
+        emit(kernel, units, COptions { isa, symbol: format!("{prefix}_{stem}"), comment }, target, &chosen.place)
     };
-    let main = emit(&chosen.kernel, &chosen.stem, chosen.picked.comment())?;
+    let main = emit(&chosen.kernel, chosen.picked.units(), &chosen.stem, chosen.picked.comment())?;
     let mut sources = vec![source(&main, &chosen.picked.file_stem(), target)];
     let mut packs = vec![];
     for (position, pack) in &chosen.packs {
-        let c = emit(&pack.kernel, &chosen.pack_stem, chosen.pack_comment(pack))?;
+        let c = emit(&pack.kernel, None, &chosen.pack_stem, chosen.pack_comment(pack))?;
         // What packs is named by its code, so files of one name are equal, and one is enough.
         sources.push(source(&c, &c.symbol, target));
         let packed = pack.kernel.buffer(pack.kernel.params[1]);
-        packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
+        packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c, false) }));
     }
+    let program = program(&chosen.kernel, &main, chosen.picked.units().is_some());
     let variant =
-        rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.picked.summary() };
+        rust::Variant { isa, most: chosen.picked.most_units(), program, packs, choice: chosen.picked.summary() };
     Ok(Made { variant, sources })
 }
 
@@ -58,8 +59,14 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
 /// All C of a program shares one space of names, and a linker takes the first function of a name without a word. Package,
 /// version and workload name the same thing in two revisions of one crate, which may both be in a program. So code
 /// that differs must have names that differ. Equal names then mean equal code, and sharing it is right.
-fn emit(kernel: &Kernel, options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
-    let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
+fn emit(
+    kernel: &Kernel,
+    units: Option<Units>,
+    options: COptions,
+    target: &Target,
+    place: &Place<'_>,
+) -> Result<CSource, GenerateError> {
+    let lowered = lower_units(kernel.clone(), target, units).map_err(|error| place.fault(error.into()))?;
     let unnamed = c::translate(&lowered, options.isa).map_err(|error| place.fault(Cause::Emit(error)))?;
     // Comments are no code: where a choice came from makes no other function.
     let bare = unnamed.named(&options.symbol, "");
@@ -86,7 +93,7 @@ fn source(c: &CSource, stem: &str, target: &Target) -> Source {
 }
 
 /// What the wrappers need to know of a kernel and its C.
-fn program(kernel: &Kernel, c: &CSource) -> rust::Program {
+fn program(kernel: &Kernel, c: &CSource, takes_units: bool) -> rust::Program {
     let params = kernel.params.iter().map(|p| {
         let b = kernel.buffer(*p);
         rust::CParam { name: b.name.clone(), dtype: b.dtype, written: b.access != Access::Read }
@@ -94,7 +101,8 @@ fn program(kernel: &Kernel, c: &CSource) -> rust::Program {
     rust::Program {
         symbol: c.symbol.clone(),
         params: params.collect(),
-        extents: c.phases.iter().map(|p| if p.parallel { p.extent } else { 1 }).collect(),
+        extents: c.phases.iter().map(|p| (if p.parallel { p.extent } else { 1 }, p.first)).collect(),
+        takes_units,
         workspace_bytes: c.workspace_bytes,
         worker_bytes: c.worker_bytes,
     }

@@ -5,11 +5,45 @@ use super::error::{Cause, GenerateError};
 use super::made::{Made, make};
 use super::memo::{Asked, Digests, Memo};
 use super::report::Row;
-use super::task::Task;
+use super::task::{Rung, Task};
 use crate::model;
 use crate::records::{BestRecords, Choice, Unusable};
 use crate::target::Target;
 use crate::templates::Registry;
+
+/// Does so with a workload for each of the kernels that it has on the target: one, or several where callers say how many units
+/// there are, that for the fewest first. A kernel that would be the one for more units is left out, and so is one that takes weights in
+/// another form than that for the most: one packed weight serves all.
+pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Vec<Outcome>, GenerateError> {
+    let mut all = vec![carry_out(task, target, with)?];
+    let Some(Rung { range, most }) = task.rung else { return Ok(all) };
+    for units in rungs(range.least, most, target) {
+        let workload = range.at(task.workload, units);
+        let task = Task { workload: &workload, rung: Some(Rung { range, most: units }), ..task.clone() };
+        let Ok(outcome) = carry_out(&task, target, with) else { continue };
+        let more = all.last().expect("there is one for the most units");
+        let is_other = (&outcome.row.template, &outcome.row.config) != (&more.row.template, &more.row.config);
+        if is_other && outcome.made.forms() == more.made.forms() {
+            all.push(outcome);
+        }
+    }
+    all.reverse();
+    Ok(all)
+}
+
+/// The numbers of units that kernels are made for besides the most, the largest first: each a fixed part of the one before.
+fn rungs(least: i64, most: i64, target: &Target) -> Vec<i64> {
+    let kernels = if target.cpu().is_some() { CPU_KERNELS } else { CUDA_KERNELS };
+    let part = (least as f64 / most as f64).powf(1.0 / f64::from(kernels - 1));
+    let mut all: Vec<i64> = (1..kernels).map(|i| (most as f64 * part.powi(i)).round() as i64).collect();
+    all.retain(|units| (least..most).contains(units));
+    all.dedup();
+    all
+}
+
+/// Most kernels of a range.
+const CUDA_KERNELS: i32 = 5;
+const CPU_KERNELS: i32 = 2;
 
 /// Chooses for a workload and makes code of the choice. Where that fails, what comes next takes its place: a choice that the
 /// verifier or a later step refuses is a defect of its template, and ends no build as long as another one works. Without

@@ -6,6 +6,7 @@ use super::report::Row;
 use super::task::Task;
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
+use crate::lower::Units;
 use crate::records::{Choice, Unusable};
 use crate::stable::fnv1a;
 use crate::target::Target;
@@ -102,7 +103,9 @@ impl<'a> Picked<'a> {
 
     /// Everything that its code is made of, but for the program that makes it.
     pub(super) fn facts(&self) -> String {
-        format!("{}\n{}\n{:?}\n{:?}", self.target.name, self.comment(), self.cost_us(), self.task.slices)
+        let Task { slices, .. } = self.task;
+        let (cost, units) = (self.cost_us(), self.units());
+        format!("{}\n{}\n{cost:?}\n{slices:?}\n{units:?}", self.target.name, self.comment())
     }
 
     /// Says that this took the place of another choice.
@@ -134,7 +137,20 @@ impl<'a> Picked<'a> {
 
     /// The stem of the names of files.
     pub(super) fn file_stem(&self) -> String {
-        format!("{}.{}", self.task.name, self.target.name)
+        match self.task.rung {
+            Some(rung) => format!("{}.to{}.{}", self.task.name, rung.most, self.target.name),
+            None => format!("{}.{}", self.task.name, self.target.name),
+        }
+    }
+
+    /// What the kernel is made for, if callers say how many units there are.
+    pub(super) fn units(&self) -> Option<Units> {
+        self.task.rung.map(|rung| rung.units())
+    }
+
+    /// The most units that it is for; 1 where their number does not vary.
+    pub(super) fn most_units(&self) -> i64 {
+        self.task.rung.map_or(1, |rung| rung.most)
     }
 
     /// Where the config came from, in one word.

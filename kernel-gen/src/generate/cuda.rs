@@ -7,7 +7,7 @@ use super::own_code::OwnCode;
 use crate::emit::cuda::{self, Arch, CudaOptions, Param};
 use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
-use crate::lower::lower_for;
+use crate::lower::{Units, lower_units};
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::toolchain::cuda::{CudaError, Request};
@@ -56,9 +56,9 @@ pub(super) struct Made {
 pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
     let target = chosen.target;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
-    let emit = |kernel: &Kernel, symbol: String, comment: String, early: &Early| {
+    let emit = |kernel: &Kernel, units, symbol: String, comment: String, early: &Early| {
         let options = CudaOptions { arch, symbol, comment, min_blocks: None };
-        emit(kernel, options, target, &chosen.place, early)
+        emit((kernel, units), options, target, &chosen.place, early)
     };
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
@@ -67,14 +67,15 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         sources.push(source);
         CudaProgram { image, launches: emitted.launches, workspace_bytes: emitted.workspace_bytes }
     };
-    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), chosen.picked.comment(), &chosen.early)?;
+    let (units, comment) = (chosen.picked.units(), chosen.picked.comment());
+    let emitted = emit(&chosen.kernel, units, chosen.symbol.clone(), comment, &chosen.early)?;
     let mut align = emitted.alignment;
     let main = program(chosen.picked.file_stem(), emitted);
     let mut packs = vec![];
     for (position, pack) in &chosen.packs {
         // Named by what it computes: workloads share it, and files of one name are equal.
         let symbol = format!("{}_{:016x}", chosen.pack_stem, fnv1a(pack.kernel.to_string().as_bytes()));
-        let emitted = emit(&pack.kernel, symbol.clone(), chosen.pack_comment(pack), &Early::NEVER)?;
+        let emitted = emit(&pack.kernel, None, symbol.clone(), chosen.pack_comment(pack), &Early::NEVER)?;
         align = align.max(emitted.alignment);
         let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
         packs.push((*position, CudaPack { bytes, program: program(symbol, emitted) }));
@@ -83,6 +84,7 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         arch: target.name.clone(),
         capability: (arch.capability / 10, arch.capability % 10),
         exact: arch.specific,
+        most: chosen.picked.most_units(),
         program: main,
         packs,
         align,
@@ -93,13 +95,13 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
 
 /// Verifies, lowers and emits a kernel. `early` says whether it may be started before what is in front of it has ended.
 fn emit(
-    kernel: &Kernel,
+    (kernel, units): (&Kernel, Option<Units>),
     options: CudaOptions,
     target: &Target,
     place: &Place<'_>,
     early: &Early,
 ) -> Result<cuda::CudaSource, GenerateError> {
-    let lowered = early.apply(lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?);
+    let lowered = early.apply(lower_units(kernel.clone(), target, units).map_err(|error| place.fault(error.into()))?);
     let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();

@@ -21,6 +21,16 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
     }
 }
 
+impl Made {
+    /// The forms that it takes packed parameters in: which, and what packs, by a name that says what it does.
+    pub(super) fn forms(&self) -> Vec<(usize, &str)> {
+        match self {
+            Made::C(made) => made.variant.packs.iter().map(|(i, pack)| (*i, pack.program.symbol.as_str())).collect(),
+            Made::Cuda(made) => made.variant.packs.iter().map(|(i, pack)| (*i, pack.program.image.as_str())).collect(),
+        }
+    }
+}
+
 stored! {
     Source { name, flags, text, helpers, prototypes }
     CMade { variant, sources }

@@ -55,7 +55,7 @@ use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
 use crate::workload::{Slices, Workload};
 use assemble::assemble;
-use carry_out::{With, carry_out};
+use carry_out::{With, carry_out, carry_out_all};
 use memo::Digests;
 use options::choose_options;
 use task::{Task, tasks};
@@ -81,7 +81,7 @@ pub fn generate(
     let digests = options.memo.as_ref().map(|_| Digests::new(items.iter().map(|item| item.workload), records));
     let memo = options.memo.as_ref().zip(digests.as_ref());
     let with = With { records, registry, options: &choose, prefix: &options.prefix, memo };
-    let made = in_parallel(options.jobs, &jobs, |(task, target)| carry_out(task, target, &with));
+    let made = in_parallel(options.jobs, &jobs, |(task, target)| carry_out_all(task, target, &with));
     let mut errors = vec![];
     let mut variants = vec![];
     for result in made {
@@ -126,6 +126,7 @@ pub fn try_workload(
         kernel: &key,
         workload,
         slices: Slices::default(),
+        rung: None,
         name: workload.kernel_name(),
         file: "workload",
         line: 1,

@@ -26,6 +26,7 @@ pub(crate) fn emitted(
         kernel: "replay",
         workload,
         slices: Slices::default(),
+        rung: None,
         name: workload.kernel_name(),
         file: "replay",
         line: 1,
@@ -59,7 +60,7 @@ pub(crate) fn emitted(
             on_gpus.push(cuda.variant);
         }
     }
-    let item = rust::Item { name: key, workload: workload.clone(), slices: Slices::default(), code, cuda: on_gpus };
+    let item = rust::Item { name: key, workload: workload.clone(), slices: Slices::default(), units: None, code, cuda: on_gpus };
     let function = rust::Function { name: "replay".into(), items: vec![item] };
     let module = rust::Module {
         spec: "replay".into(),

@@ -1,20 +1,40 @@
 //! What is to be generated: the workloads of a spec, each with the name of its module.
 
 use crate::emit::rust;
+use crate::lower::Units;
 use crate::spec::Spec;
-use crate::workload::{Slices, Workload};
+use crate::workload::{Range, Slices, Workload};
 
 /// A workload to generate.
+#[derive(Clone)]
 pub(super) struct Task<'a> {
     /// The name of its function.
     pub(super) kernel: &'a str,
     pub(super) workload: &'a Workload,
     pub(super) slices: Slices,
+    /// Present if callers say how many units there are.
+    pub(super) rung: Option<Rung<'a>>,
     /// The name of its module.
     pub(super) name: String,
     /// The file and the line that ask for it.
     pub(super) file: &'a str,
     pub(super) line: usize,
+}
+
+/// Of a workload of several numbers of units, what one kernel is for.
+#[derive(Clone, Copy)]
+pub(super) struct Rung<'a> {
+    /// The numbers that there are.
+    pub(super) range: &'a Range,
+    /// The most that the kernel is for: the task's workload is of so many.
+    pub(super) most: i64,
+}
+
+impl Rung<'_> {
+    /// What the kernel is to be made for.
+    pub(super) fn units(&self) -> Units {
+        Units { most: self.most, params: self.range.params.clone() }
+    }
 }
 
 /// The workloads of a spec, in its order.
@@ -25,6 +45,7 @@ pub(super) fn tasks(spec: &Spec) -> Vec<Task<'_>> {
             kernel: &kernel.name,
             workload: &w.workload,
             slices: w.slices,
+            rung: w.range.as_ref().map(|range| Rung { range, most: range.most }),
             name,
             file: &spec.file,
             line: w.line,

@@ -1,6 +1,7 @@
 //! Kernels: tables of variables and buffers, and what runs.
 
-use super::{Buffer, BufferId, DType, Expr, Stmt, Type, VarId};
+use super::{Buffer, BufferId, DType, Expr, For, Stmt, Type, VarId};
+use crate::integer::ceil_div;
 use std::collections::BTreeSet;
 
 /// What a variable is called and holds. Names are unique within a kernel.
@@ -23,14 +24,84 @@ pub struct Kernel {
     pub buffers: Vec<Buffer>,
     /// The buffers that the caller passes, in order.
     pub params: Vec<BufferId>,
+    /// Present if the caller says how many units its tensors have.
+    pub size: Option<Size>,
     /// What runs.
     pub body: Vec<Stmt>,
+}
+
+/// A number that the caller passes: of how many units (images, rows) the tensors are that vary in size.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Size {
+    /// The number, 1 at least.
+    pub var: VarId,
+    /// The most that it may be. The shapes of the parameters are those of so many units.
+    pub most: i64,
+    /// The parameters that vary: their first dimension holds the units, of as many rows each.
+    pub varying: Vec<BufferId>,
+    /// Loops at the top, over blocks or parallel, of which only the first iterations run: a later one would have nothing to do.
+    pub first: Vec<(VarId, First)>,
+}
+
+/// So many iterations for `n` units: `ceil(n * per / of) * times`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
+pub struct First {
+    /// Rows of a unit.
+    pub per: i64,
+    /// Rows of a tile.
+    pub of: i64,
+    /// Iterations of a tile of rows.
+    pub times: i64,
+}
+
+impl First {
+    /// The iterations for so many units.
+    pub fn iterations(self, units: i64) -> i64 {
+        ceil_div(units * self.per, self.of) * self.times
+    }
 }
 
 impl Kernel {
     /// An empty kernel.
     pub fn new(name: impl Into<String>) -> Self {
-        Kernel { name: name.into(), vars: vec![], buffers: vec![], params: vec![], body: vec![] }
+        Kernel { name: name.into(), vars: vec![], buffers: vec![], params: vec![], size: None, body: vec![] }
+    }
+
+    /// Rows of a unit of a tensor that varies in size: of its first dimension, those that each unit takes.
+    pub fn rows_a_unit(&self, b: BufferId) -> Option<i64> {
+        let size = self.size.as_ref().filter(|size| size.varying.contains(&b))?;
+        Some(self.buffer(b).shape[0] / size.most)
+    }
+
+    /// Of a loop, how many iterations run, if that depends on the number of units.
+    pub fn first_of(&self, var: VarId) -> Option<First> {
+        self.size.iter().flat_map(|size| &size.first).find(|(of, _)| *of == var).map(|(_, first)| *first)
+    }
+
+    /// The same for one number of units, which nothing varies in any more; as it is if nothing does.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn of_units(mut self, units: i64) -> Kernel {
+        let Some(size) = self.size.take() else { return self };
+        assert!((1..=size.most).contains(&units), "a kernel of 1 to {} units has {units}", size.most);
+        for b in &size.varying {
+            let shape = &mut self.buffer_mut(*b).shape;
+            shape[0] = shape[0] / size.most * units;
+        }
+        let by = Expr::Int(units);
+        let body = std::mem::take(&mut self.body).into_iter().map(|s| s.subst(size.var, &by));
+        let first = |l: &For| size.first.iter().find(|(var, _)| *var == l.var).map(|(_, first)| *first);
+        self.body = super::visit::rewrite(body.collect(), &mut |s| match s {
+            Stmt::For(l) => {
+                let extent = first(&l).map_or(l.extent, |first| first.iterations(units).min(l.extent));
+                vec![Stmt::For(For { extent, ..l })]
+            }
+            other => vec![other],
+        });
+        self
     }
 
     /// The variable behind an id.

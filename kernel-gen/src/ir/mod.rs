@@ -45,7 +45,7 @@ pub use buffer::{Access, Buffer, Scope, Tile, row_major};
 pub use expr::{BinOp, Expr, UnOp, float_max, float_min};
 pub use gpu::{GROUP_ROWS, Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, holds_column, holds_row, lane_order};
 pub use instruction::GpuTiles;
-pub use kernel::{Kernel, Var};
+pub use kernel::{First, Kernel, Size, Var};
 pub use lanes::LaneOp;
 pub use stmt::{Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt};
 pub use types::{BufferId, DType, Type, Unit, VarId};

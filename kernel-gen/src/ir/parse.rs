@@ -7,8 +7,8 @@
 pub use super::lex::ParseError;
 use super::lex::{Lexer, Token};
 use super::{
-    Access, Barrier, Buffer, BufferId, DType, Expr, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile, Var,
-    VarId, row_major,
+    Access, Barrier, Buffer, BufferId, DType, Expr, First, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Size, Stmt,
+    Tile, Var, VarId, row_major,
 };
 use std::collections::BTreeMap;
 
@@ -50,6 +50,9 @@ impl<'t> Parser<'t> {
             self.lexer.next();
             let b = self.declaration(true)?;
             self.kernel.params.push(b);
+        }
+        if self.lexer.peek() == Token::Word("size") && matches!(self.lexer.peek2(), Token::Word(_)) {
+            self.size()?;
         }
         self.kernel.body = self.statements(0)?;
         match self.lexer.peek() {
@@ -125,6 +128,7 @@ impl<'t> Parser<'t> {
                 "unroll_explicit" => pragmas.push(Pragma::UnrollExplicit(self.pragma_value()? != 0)),
                 "fetch_ahead" => pragmas.push(Pragma::FetchAhead(self.pragma_value()?)),
                 "hold_vectors" => pragmas.push(Pragma::HoldVectors(self.pragma_value()? != 0)),
+                "first" => self.first(var)?,
                 other => {
                     let kinds: Vec<&str> = LoopKind::ALL.iter().map(|k| k.name()).collect();
                     return Err(self.lexer.error(format!(
@@ -137,6 +141,54 @@ impl<'t> Parser<'t> {
         }
         let body = self.statements(depth + 1)?;
         Ok(Stmt::For(For { var, extent, kind, pragmas, body }))
+    }
+
+    /// `size n most 64 of x, y`.
+    fn size(&mut self) -> Parsed<()> {
+        self.lexer.next();
+        let var = self.new_var(DType::I64)?;
+        self.word("most")?;
+        let most = self.positive()?;
+        self.word("of")?;
+        let mut varying = vec![];
+        loop {
+            let name = self.lexer.name("the name of a parameter")?;
+            match self.names.get(name) {
+                Some(Name::Buffer(b)) if self.kernel.buffer(*b).shape.first().is_some_and(|n| n % most == 0) => {
+                    varying.push(*b);
+                }
+                _ => {
+                    let why = format!("`{name}` is no parameter of {most} units");
+                    return Err(self.lexer.error_before(why));
+                }
+            }
+            if !self.accept(",") {
+                break;
+            }
+        }
+        self.kernel.size = Some(Size { var, most, varying, first: vec![] });
+        Ok(())
+    }
+
+    /// How many iterations of a loop run, where the kernel has a size: `first 49 of 16 times 4`.
+    fn first(&mut self, var: VarId) -> Parsed<()> {
+        let at = self.lexer.error("only a kernel with a `size` says how many iterations run");
+        self.lexer.next();
+        let per = self.positive()?;
+        self.word("of")?;
+        let of = self.positive()?;
+        self.word("times")?;
+        let times = self.positive()?;
+        self.kernel.size.as_mut().ok_or(at)?.first.push((var, First { per, of, times }));
+        Ok(())
+    }
+
+    /// A number from 1 to what buffers may have of elements.
+    fn positive(&mut self) -> Parsed<i64> {
+        match self.int()? {
+            n @ 1..=MAX_ELEMENTS => Ok(n),
+            n => Err(self.lexer.error_before(format!("{n} is no number of units or iterations"))),
+        }
     }
 
     fn pragma_value(&mut self) -> Parsed<i64> {

@@ -11,6 +11,9 @@
 //!   }
 //! }
 //! ```
+//! Behind the parameters may stand `size n most 64 of x, y`: how many units these tensors have, which a launch says. Of a loop with
+//! `first 49 of 16 times 4` behind its pragmas the first `ceil(n * 49 / 16) * 4` iterations run.
+//!
 //! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`*=`, `max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
 //! `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
@@ -38,7 +41,7 @@
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
 
 use super::instruction::Part;
-use super::{Access, BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Pragma, ReduceOp, Stmt, Tile, UnOp};
+use super::{Access, BinOp, BufferId, Expr, First, For, Gpu, Kernel, LoopKind, Pragma, ReduceOp, Stmt, Tile, UnOp};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Kernel {
@@ -51,6 +54,10 @@ impl Display for Kernel {
                 Access::ReadWrite => "readwrite",
             };
             writeln!(f, "  param {} {access}", declaration(self, *p))?;
+        }
+        if let Some(size) = &self.size {
+            let varying: Vec<&str> = size.varying.iter().map(|b| &*self.buffer(*b).name).collect();
+            writeln!(f, "  size {} most {} of {}", self.var(size.var).name, size.most, varying.join(", "))?;
         }
         let mut out = String::new();
         block(self, &self.body, 1, &mut out);
@@ -97,6 +104,9 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
                     Pragma::FetchAhead(n) => write!(out, " fetch_ahead({n})"),
                     Pragma::HoldVectors(b) => write!(out, " hold_vectors({})", i64::from(*b)),
                 };
+            }
+            if let Some(First { per, of, times }) = k.first_of(l.var) {
+                let _ = write!(out, " first {per} of {of} times {times}");
             }
             out.push_str(" {\n");
             block(k, &l.body, depth + 1, out);

@@ -16,7 +16,8 @@ use crate::ir::{BufferId, Expr, For, Kernel, Stmt, Tile, row_major, visit};
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
     let body = std::mem::take(&mut kernel.body);
-    kernel.body = block(&mut kernel, body, &Ranges::new());
+    let ranges = Ranges::of_kernel(&kernel);
+    kernel.body = block(&mut kernel, body, &ranges);
     Ok(kernel)
 }
 

@@ -5,6 +5,7 @@
 //!
 //! | pass | afterwards |
 //! |---|---|
+//! | `narrow` | tensors have as many units (images, rows) as the caller says, where that is asked for |
 //! | `simplify` | index arithmetic is in normal form; conditions that the ranges decide are gone |
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
 //! | `expand_transposes` | transpositions of tiles are loop nests where the target has no shuffles for them |
@@ -28,6 +29,7 @@ pub mod fold_storage;
 pub mod hoist_shared;
 pub mod inject_vthread;
 pub mod insert_barriers;
+pub mod narrow;
 pub mod overlap_launches;
 pub mod partition_loops;
 mod pass;
@@ -37,6 +39,7 @@ pub mod transpose_copies;
 pub mod unroll;
 pub mod vectorize;
 
+pub use narrow::Units;
 pub use pass::{LowerError, LowerOptions, Pass};
 pub use passes::{Lowered, PASSES, Snapshot, lower};
 
@@ -82,10 +85,20 @@ pub fn with_barriers(kernel: Kernel, target: &Target) -> Kernel {
 ///
 /// What the verifier found, or what a pass refused.
 pub fn lower_for(kernel: Kernel, target: &Target) -> Result<Lowered, Unlowered> {
+    lower_units(kernel, target, None)
+}
+
+/// The same; with `units`, the caller of the code says how many of them some tensors have.
+///
+/// # Errors
+///
+/// Those of [`lower_for`].
+pub fn lower_units(kernel: Kernel, target: &Target, units: Option<Units>) -> Result<Lowered, Unlowered> {
     let limits = target.limits();
     let verified = match target.cuda() {
         Some(_) => insert_barriers::insert_and_verify(kernel, &limits),
         None => verify(kernel, &limits),
     };
-    lower(verified.map_err(Unlowered::Faults)?, &LowerOptions::of(target)).map_err(Unlowered::Pass)
+    let options = LowerOptions { units, ..LowerOptions::of(target) };
+    lower(verified.map_err(Unlowered::Faults)?, &options).map_err(Unlowered::Pass)
 }

@@ -1,5 +1,6 @@
 //! What a pass is, what it is told, and why it may refuse.
 
+use super::narrow::Units;
 use crate::ir::Kernel;
 use crate::target::Target;
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct LowerOptions {
     pub shuffles: bool,
     /// Whether no thread knows which elements of a fragment it holds, so that a `move` of sums stays one instruction.
     pub opaque_fragments: bool,
+    /// Present if the number of units in some tensors is to be the caller's to say.
+    pub units: Option<Units>,
 }
 
 impl LowerOptions {
@@ -36,6 +39,7 @@ impl LowerOptions {
             max_partitioned_steps: 4096,
             shuffles: true,
             opaque_fragments: false,
+            units: None,
         }
     }
 
@@ -47,6 +51,7 @@ impl LowerOptions {
             max_partitioned_steps: 4096,
             shuffles: false,
             opaque_fragments: false,
+            units: None,
         }
     }
 
@@ -78,6 +83,13 @@ pub enum LowerError {
         /// Its kind.
         kind: &'static str,
     },
+    /// A tensor cannot be of as many units as the caller says.
+    NotNarrow {
+        /// The tensor.
+        buffer: String,
+        /// Why not.
+        why: String,
+    },
 }
 
 impl fmt::Display for LowerError {
@@ -94,6 +106,7 @@ impl fmt::Display for LowerError {
                 "the reduction into `{buffer}` runs over `{var}`, a {kind} loop: its iterations would race; apply rfactor \
                  first, or bind another loop"
             ),
+            LowerError::NotNarrow { buffer, why } => write!(f, "the kernel wants all of `{buffer}`: {why}"),
         }
     }
 }

@@ -3,13 +3,14 @@
 use super::pass::{LowerError, LowerOptions, Pass};
 use super::{
     decompose_reduction, distribute_fragments, expand_transposes, fold_storage, hoist_shared, inject_vthread,
-    insert_barriers, partition_loops, simplify, transpose_copies, unroll, vectorize,
+    insert_barriers, narrow, partition_loops, simplify, transpose_copies, unroll, vectorize,
 };
 use crate::analysis::verify::{Depth, Verified};
 use crate::ir::Kernel;
 
 /// The passes, in the order in which they run. `simplify` runs again where a pass leaves arithmetic to fold.
 pub const PASSES: &[Pass] = &[
+    Pass { name: "narrow", run: narrow::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "decompose_reduction", run: decompose_reduction::run },
     Pass { name: "expand_transposes", run: expand_transposes::run },

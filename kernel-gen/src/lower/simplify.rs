@@ -11,7 +11,7 @@ use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, VarId, visit
 
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
-    kernel.body = simplify_block(std::mem::take(&mut kernel.body), &mut Ranges::new());
+    kernel.body = simplify_block(std::mem::take(&mut kernel.body), &mut Ranges::of_kernel(&kernel));
     Ok(kernel)
 }
 

@@ -1,11 +1,13 @@
 //! `[[kernel]]` and `[[kernel.workload]]`.
 
 use super::names::Names;
-use crate::diagnostic::{Found, Report, Table, choose};
+use crate::diagnostic::{Found, Report, Size, Table, choose};
 use crate::ir::DType;
 use crate::workload::operator::{INDICES, Kind, Shared, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue};
+use crate::workload::{
+    self, ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue,
+};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.
@@ -30,6 +32,8 @@ pub struct WorkloadSpec {
     pub workload: Workload,
     /// Which of its tensors are slices of larger ones.
     pub slices: Slices,
+    /// Present if callers say how many images or rows there are: the workload is that of the most.
+    pub range: Option<workload::Range>,
     /// How often the network runs it, 1 if the spec does not say. Tuning spends its trials, and reports sum up times, by
     /// this; what is generated does not depend on it.
     pub count: u32,
@@ -172,14 +176,15 @@ fn workload(
     let slices = Slices { from: slice(table, report, "from"), into: slice(table, report, "into") };
     let sliced = report.len() == before;
     table.finish(report);
-    let op = op?;
-    let workload = Workload {
+    let Wanted { op, range } = op?;
+    let of = |op: Op| Workload {
         dtype: common.dtype,
         out_dtype: common.out_dtype.unwrap_or(op.output_type(common.dtype)),
         op,
         math: common.math,
         epilogue: common.epilogue.clone(),
     };
+    let workload = of(op);
     if let Err(error) = workload.validate() {
         report.error(&table.span_of((kind.guilty)(&error)), error.cause(), error.help());
         return None;
@@ -191,8 +196,17 @@ fn workload(
     if !sliced || named && name.is_none() {
         return None;
     }
+    let range = match range {
+        None => None,
+        Some((key, Size { least, most }, fewer)) => {
+            let range = workload::Range::of(least, most, &workload, &of(fewer));
+            let help = format!("write one number in the place of \"{least}..{most}\", or several workloads");
+            let fault = |why| report.error(&table.span_of(key), format!("`{key}` cannot be a range: {why}"), help);
+            Some(range.map_err(fault).ok()?)
+        }
+    };
     let line = report.line(span.start);
-    Some((WorkloadSpec { name, workload, slices, count, line }, span))
+    Some((WorkloadSpec { name, workload, slices, range, count, line }, span))
 }
 
 /// A part of a larger tensor: `{ of = 256, at = 64 }`.
@@ -220,21 +234,32 @@ fn count(table: &mut Table<'_, '_>, report: &mut Report) -> u32 {
     })
 }
 
+/// An operator at a shape.
+struct Wanted {
+    op: Op,
+    /// If that is the largest of several: the key that says so, which they are, and the operator with one unit less.
+    range: Option<(&'static str, Size, Op)>,
+}
+
 /// The operator that a workload's keys ask for.
-fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<Op> {
+fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<Wanted> {
     let keys = (common.kind.keys)(&common.shared);
     for key in &keys {
         if let Some(example) = &key.example {
             table.require(report, key.name, example);
         }
     }
-    let mut values = Values(vec![]);
+    let (mut values, mut fewer) = (Values(vec![]), Values(vec![]));
+    let mut range: Option<(&'static str, Size)> = None;
     let mut complete = true;
     for key in &keys {
         let found = match key.lengths {
             _ if key.fractional => number(table, report, key.name).map(|number| vec![number.to_size()]),
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
-            lengths => table.integers(report, key.name, lengths).map(|f| f.value),
+            lengths => {
+                let sizes = table.sizes(report, key.name, lengths, true);
+                sizes.and_then(|found| first_range(report, key.name, &found, &mut range))
+            }
         };
         complete &= found.is_some() || key.example.is_none();
         values.0.extend(found.map(|found| (key.name, found)));
@@ -242,9 +267,45 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     if !complete {
         return None;
     }
-    let op = (common.kind.read)(&common.shared, &values);
-    op.map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()
+    let read = |values: &Values| (common.kind.read)(&common.shared, values);
+    let op = read(&values).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
+    let Some((key, size)) = range else { return Some(Wanted { op, range: None }) };
+    for (key, value) in values.0 {
+        let is_range = table.sizes(report, key, &[], true).is_some_and(|f| f.value.iter().any(|size| size.is_range()));
+        let mut value = value;
+        value[0] -= i64::from(is_range);
+        fewer.0.push((key, value));
+    }
+    let fewer = read(&fewer).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
+    Some(Wanted { op, range: Some((key, size, fewer)) })
 }
+
+/// The largest sizes of a key; a range among them is to be that of the other keys.
+fn first_range(
+    report: &mut Report,
+    key: &'static str,
+    found: &Found<Vec<Size>>,
+    range: &mut Option<(&'static str, Size)>,
+) -> Option<Vec<i64>> {
+    for size in found.value.iter().filter(|size| size.is_range()) {
+        let Size { least, most } = size;
+        if *least < 1 || most < least || *most > MAX_UNITS {
+            let help = format!("write at least 1 and at most {MAX_UNITS}, the least first: \"1..64\"");
+            report.error(&found.span, format!("`{key}` has the range \"{least}..{most}\""), help);
+            return None;
+        }
+        let (other, first) = range.get_or_insert((key, *size));
+        if first != size {
+            let cause = format!("`{key}` has another range than `{other}`, \"{}..{}\"", first.least, first.most);
+            report.error(&found.span, cause, "a launch has one number of images or rows: write the same range");
+            return None;
+        }
+    }
+    Some(found.value.iter().map(|size| size.most).collect())
+}
+
+/// Most images or rows of a range.
+const MAX_UNITS: i64 = 65_536;
 
 /// A number that an operator holds.
 fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Number> {

@@ -119,6 +119,7 @@ fn kernels(
             name: Some(task.name.clone()),
             workload: task.workload.clone(),
             slices: task.slices,
+            range: None,
             count: task.count,
             line,
         };

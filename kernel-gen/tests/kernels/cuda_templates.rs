@@ -115,8 +115,13 @@ fn cuda_templates(registry: &Registry) -> Vec<&dyn Template> {
     cuda.into_iter().filter(|t| only.as_ref().is_none_or(|name| name == t.name())).collect()
 }
 
+/// The target of a seed.
+pub(crate) fn target(seed: u64) -> &'static Target {
+    Target::find(TARGETS[seed as usize % TARGETS.len()]).expect("a built-in target")
+}
+
 /// A random workload, bent towards what the template is for.
-fn workload_for(template: &str, seed: u64) -> Workload {
+pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
     let mut workload = sample::workload(&mut Rng::new(seed));
     if template == "conv2d_tensorcore" || template == "plain_cuda" && seed.is_multiple_of(8) {
         let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];

@@ -161,6 +161,7 @@ fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
             offset: 0,
             dtype: DType::F16,
             dims: vec![columns, rows],
+            rows: 0,
             strides: vec![columns * 2],
             box_dims: vec![64, 64],
             steps: vec![1, 1],

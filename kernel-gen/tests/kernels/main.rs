@@ -35,6 +35,7 @@ mod leave_one_out;
 mod lowering;
 mod microkernel;
 mod mma;
+mod narrow;
 mod naive_kernels;
 mod network_specs;
 #[cfg(feature = "networks")]

@@ -196,11 +196,12 @@ impl Inner {
         Ok(status != 0)
     }
 
-    /// The code that this device runs: the best of the workload's variants.
+    /// The code that this device runs for so many units: the best of the workload's variants.
     #[inline]
-    pub(super) fn variant(&self, entry: &'static Entry) -> Result<&'static Variant> {
+    pub(super) fn variant(&self, entry: &'static Entry, units: usize) -> Result<&'static Variant> {
         let capability = self.context.capability;
-        entry.cuda.iter().find(|v| v.arch.runs_on(capability)).ok_or_else(|| self.no_variant(entry))
+        let fits = |v: &&Variant| v.arch.runs_on(capability) && units <= v.most;
+        entry.cuda.iter().find(fits).ok_or_else(|| self.no_variant(entry))
     }
 
     #[cold]

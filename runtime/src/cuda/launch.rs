@@ -84,10 +84,10 @@ impl Device for Cuda {
         Ok(self.synchronize()?)
     }
 
-    fn launch(&self, Checked { entry, args, scalars }: Checked<'_, '_, Cuda>) -> Result<()> {
+    fn launch(&self, Checked { entry, args, scalars, units }: Checked<'_, '_, Cuda>) -> Result<()> {
         let inner = self.inner();
         let turn = inner.recording.launch(inner.id(), entry.about.name)?;
-        let variant = inner.variant(entry)?;
+        let variant = inner.variant(entry, units)?;
         let mut addresses = [0; MAX_PARAMS];
         for (i, arg) in args.iter().enumerate() {
             self.check_arg(entry, variant, i, arg)?;
@@ -134,7 +134,8 @@ impl Device for Cuda {
         let starts = starts_of(inner, &turn, &variant.program, args, &addresses);
         // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
         unsafe {
-            run(inner, &turn, &variant.program, loaded, Values { addresses: &addresses, scratch, scalars }, starts)?
+            let values = Values { addresses: &addresses, scratch, scalars, units };
+            run(inner, &turn, &variant.program, loaded, values, starts)?
         };
         Ok(())
     }
@@ -142,7 +143,7 @@ impl Device for Cuda {
     fn pack(&self, CheckedWeight { entry, param, weight }: CheckedWeight<'_, Cuda>) -> Result<Packed> {
         let inner = self.inner();
         let turn = self.outside("pack_weight")?;
-        let variant = inner.variant(entry)?;
+        let variant = inner.variant(entry, entry.most_units())?;
         self.check_arg(entry, variant, param, &weight)?;
         let pack = variant.packs.iter().find(|p| p.param == param);
         let bytes = pack.map_or(weight.elements * weight.dtype.bytes(), |p| p.bytes);
@@ -172,17 +173,19 @@ impl Device for Cuda {
 
     fn preload(&self, entry: &'static Entry) -> Result<()> {
         let inner = self.inner();
-        let variant = inner.variant(entry)?;
-        inner.loaded(entry, &variant.program)?;
-        let (mut packs, mut scratch) = (0, variant.program.workspace_bytes);
-        for pack in variant.packs {
-            inner.loaded(entry, &pack.program)?;
-            packs += align(pack.bytes)?;
-            scratch = scratch.max(pack.program.workspace_bytes);
+        let best = inner.variant(entry, entry.most_units())?;
+        for variant in entry.cuda.iter().filter(|v| v.arch == best.arch) {
+            inner.loaded(entry, &variant.program)?;
+            let (mut packs, mut scratch) = (0, variant.program.workspace_bytes);
+            for pack in variant.packs {
+                inner.loaded(entry, &pack.program)?;
+                packs += align(pack.bytes)?;
+                scratch = scratch.max(pack.program.workspace_bytes);
+            }
+            // With and without the weight packed.
+            inner.workspace(entry, packs + scratch)?;
+            inner.workspace(entry, variant.program.workspace_bytes)?;
         }
-        // With and without the weight packed.
-        inner.workspace(entry, packs + scratch)?;
-        inner.workspace(entry, variant.program.workspace_bytes)?;
         Ok(())
     }
 
@@ -206,7 +209,8 @@ impl Cuda {
             if !std::ptr::eq(packed.entry, entry) {
                 return Err(Error::ForeignPack { workload: entry.about.name, packed_by: packed.entry.about.name });
             }
-            if !std::ptr::eq(packed.variant, variant) {
+            // All variants of an architecture take a weight in one form.
+            if packed.variant.arch != variant.arch {
                 return Err(CudaError::ForeignPack { workload: entry.about.name }.into());
             }
         }
@@ -344,12 +348,14 @@ struct Values<'a> {
     scratch: u64,
     /// What is passed by value.
     scalars: &'a [u64],
+    /// How many units there are.
+    units: usize,
 }
 
 impl<'a> Values<'a> {
     /// Those of a program that packs: it takes nothing by value.
     fn of_pack(addresses: &'a [u64], scratch: u64) -> Values<'a> {
-        Values { addresses, scratch, scalars: &[] }
+        Values { addresses, scratch, scalars: &[], units: 1 }
     }
 }
 
@@ -373,11 +379,11 @@ unsafe fn run(
         KernelArg::Param(i) => given.addresses[i],
         KernelArg::Within(i, offset) => given.addresses[i] + offset,
         KernelArg::Workspace(offset) => given.scratch + offset,
-        KernelArg::Map(_) | KernelArg::Scalar(_) => 0,
+        KernelArg::Map(_) | KernelArg::Scalar(_) | KernelArg::Int(_) | KernelArg::Units => 0,
     };
     let mut maps = [const { MaybeUninit::<TensorMap>::uninit() }; MAX_TENSOR_MAPS];
     for ((map, spec), cache) in maps.iter_mut().zip(program.maps).zip(&loaded.maps) {
-        map.write(cache.get(driver, spec, address(spec.base))?);
+        map.write(cache.get(driver, spec, address(spec.base), given.units as u64)?);
     }
     for (i, (launch, function)) in program.launches.iter().zip(&loaded.functions).enumerate() {
         let mut values = [0u64; MAX_KERNEL_ARGS];
@@ -388,6 +394,9 @@ unsafe fn run(
                 other => {
                     values[i] = match other {
                         KernelArg::Scalar(s) => given.scalars[*s],
+                        KernelArg::Units => given.units as u64,
+                        // Its first bytes are the number.
+                        KernelArg::Int(n) => u64::from(*n as u32),
                         other => address(*other),
                     };
                     std::ptr::from_mut(&mut values[i]).cast()
@@ -398,7 +407,7 @@ unsafe fn run(
         let alone = if early { inner.context.alone(launch) } else { None };
         let (mut attributes, attribute_count) = attributes(launch.cluster, alone.is_some());
         let config = LaunchConfig {
-            grid: launch.grid,
+            grid: launch.grid_of(given.units),
             block: launch.block,
             shared_bytes: alone.unwrap_or(launch.shared_bytes),
             stream: inner.stream.cu_stream().cast(),

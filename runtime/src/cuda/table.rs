@@ -7,7 +7,7 @@
 
 use super::arch::Arch;
 use super::slot::Slot;
-use crate::dispatch::{Choice, MAX_PARAMS};
+use crate::dispatch::{Choice, First, MAX_PARAMS};
 
 /// Most parameters that one kernel launch can have.
 pub const MAX_KERNEL_ARGS: usize = MAX_PARAMS + 8;
@@ -18,6 +18,8 @@ pub const MAX_TENSOR_MAPS: usize = 8;
 pub struct Variant {
     /// The architecture.
     pub(crate) arch: Arch,
+    /// The most units that its kernels are for.
+    pub(crate) most: usize,
     /// The kernels.
     pub(crate) program: Program,
     /// Parameters that it takes in packed form.
@@ -76,8 +78,23 @@ pub struct Launch {
     /// all that it writes, behind the wait. So it may start before the kernel in front of it has ended, if that one
     /// does not write these arguments.
     pub overlap: Option<&'static [usize]>,
+    /// Present if the grid has fewer blocks where there are fewer units: the axis, and how many clusters.
+    pub first: Option<(usize, First)>,
     /// Its parameters.
     pub args: &'static [KernelArg],
+}
+
+impl Launch {
+    /// The grid for so many units.
+    #[inline]
+    pub(super) fn grid_of(&self, units: usize) -> [u32; 3] {
+        let mut grid = self.grid;
+        if let Some((axis, first)) = self.first {
+            let blocks = first.iterations(units).saturating_mul(self.cluster[axis] as usize);
+            grid[axis] = grid[axis].min(u32::try_from(blocks).unwrap_or(u32::MAX));
+        }
+        grid
+    }
 }
 
 /// A parameter of a kernel launch.
@@ -93,6 +110,10 @@ pub enum KernelArg {
     Map(usize),
     /// A number that the launch was given, by value.
     Scalar(usize),
+    /// This number, by value.
+    Int(i32),
+    /// How many units the launch has, by value.
+    Units,
 }
 
 /// A tensor map: how TMA sees a buffer. Dimensions come innermost first, as the driver takes them.
@@ -105,6 +126,8 @@ pub struct TensorMapSpec {
     pub rank: u32,
     /// Elements along each dimension.
     pub dims: [u64; 5],
+    /// If their number along the last dimension depends on the number of units: elements a unit; else 0.
+    pub rows: u64,
     /// Bytes from one element to the next along each dimension but the innermost.
     pub strides: [u64; 4],
     /// Elements of a box along each dimension.

@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// Buffers that one map of a program is remembered for.
 const WAYS: usize = 16;
 
-/// The maps of one specification, by address.
+/// The maps of one specification, by address and number of units.
 pub(super) struct MapCache {
     entries: [Entry; WAYS],
 }
 
-/// A map, its address and a version that is odd while they are being written. A reader that sees the same even
+/// A map, what it is of and a version that is odd while they are being written. A reader that sees the same even
 /// version before and after has read one whole map.
 struct Entry {
     version: AtomicU32,
     address: AtomicU64,
+    units: AtomicU64,
     words: [AtomicU64; 16],
 }
 
@@ -30,33 +31,43 @@ impl MapCache {
             version: AtomicU32::new(0),
             // No buffer lies at 0.
             address: AtomicU64::new(0),
+            units: AtomicU64::new(0),
             words: [const { AtomicU64::new(0) }; 16],
         };
         MapCache { entries: std::array::from_fn(|_| entry()) }
     }
 
-    /// The map of a buffer at this address.
-    pub(super) fn get(&self, driver: &Driver, spec: &TensorMapSpec, address: u64) -> Result<TensorMap, CudaError> {
-        self.get_or(address, || encode(driver, spec, address))
+    /// The map of a buffer at this address, of so many units if their number varies.
+    pub(super) fn get(
+        &self,
+        driver: &Driver,
+        spec: &TensorMapSpec,
+        address: u64,
+        units: u64,
+    ) -> Result<TensorMap, CudaError> {
+        let units = if spec.rows > 0 { units } else { 1 };
+        self.get_or((address, units), || encode(driver, spec, address, units))
     }
 
-    fn get_or<E>(&self, address: u64, encode: impl FnOnce() -> Result<TensorMap, E>) -> Result<TensorMap, E> {
+    fn get_or<E>(&self, of: (u64, u64), encode: impl FnOnce() -> Result<TensorMap, E>) -> Result<TensorMap, E> {
         // Buffers start at multiples of 256 bytes, and large ones at multiples of 2 MiB: fold the upper bits in.
-        let hash = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        let (address, units) = of;
+        let hash = (address >> 8).wrapping_add(units).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         let entry = &self.entries[hash as usize % WAYS];
-        if let Some(map) = entry.read(address) {
+        if let Some(map) = entry.read(of) {
             return Ok(map);
         }
         let map = encode()?;
-        entry.write(address, &map);
+        entry.write(of, &map);
         Ok(map)
     }
 }
 
 impl Entry {
-    fn read(&self, address: u64) -> Option<TensorMap> {
+    fn read(&self, of: (u64, u64)) -> Option<TensorMap> {
         let version = self.version.load(Ordering::Acquire);
-        if !version.is_multiple_of(2) || self.address.load(Ordering::Relaxed) != address {
+        let held = (self.address.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed));
+        if !version.is_multiple_of(2) || held != of {
             return None;
         }
         let map = TensorMap(std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed)));
@@ -65,7 +76,7 @@ impl Entry {
     }
 
     /// Replaces what was there, unless another thread is doing so.
-    fn write(&self, address: u64, map: &TensorMap) {
+    fn write(&self, (address, units): (u64, u64), map: &TensorMap) {
         let version = self.version.load(Ordering::Relaxed);
         let free = version.is_multiple_of(2);
         if !free || self.version.compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -73,6 +84,7 @@ impl Entry {
         }
         fence(Ordering::Release);
         self.address.store(address, Ordering::Relaxed);
+        self.units.store(units, Ordering::Relaxed);
         for (word, value) in self.words.iter().zip(map.0) {
             word.store(value, Ordering::Relaxed);
         }
@@ -83,9 +95,18 @@ impl Entry {
 /// `CU_TENSOR_MAP_L2_PROMOTION_L2_256B`: what is loaded is used by neighbouring blocks soon.
 const L2_PROMOTION: i32 = 3;
 
-/// Encodes a map. This runs on the host; the GPU is not asked.
-pub(super) fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64) -> Result<TensorMap, CudaError> {
+/// Encodes a map, of so many units if their number varies. This runs on the host; the GPU is not asked.
+pub(super) fn encode(
+    driver: &Driver,
+    spec: &TensorMapSpec,
+    address: u64,
+    units: u64,
+) -> Result<TensorMap, CudaError> {
     let encode = driver.encode_tiled()?;
+    let mut dims = spec.dims;
+    if let Some(last) = dims.get_mut((spec.rank as usize).wrapping_sub(1)).filter(|_| spec.rows > 0) {
+        *last = spec.rows * units;
+    }
     let mut map = TensorMap([0; 16]);
     // SAFETY: the driver reads `rank` (strides: one less) numbers of each array, which have 5 (4), and writes the map.
     // Interleave 0 and fill 0 are "none".
@@ -95,7 +116,7 @@ pub(super) fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64) -> Res
             spec.data_type as i32,
             spec.rank,
             std::ptr::without_provenance_mut(address as usize),
-            spec.dims.as_ptr(),
+            dims.as_ptr(),
             spec.strides.as_ptr(),
             spec.box_dims.as_ptr(),
             spec.steps.as_ptr(),
@@ -124,7 +145,7 @@ mod tests {
         let mut encoded = 0;
         for _ in 0..5 {
             for address in [256, 512] {
-                let map = cache.get_or(address, || {
+                let map = cache.get_or((address, 1), || {
                     encoded += 1;
                     Ok::<_, Infallible>(map_of(address))
                 });
@@ -132,7 +153,7 @@ mod tests {
             }
         }
         assert!(encoded == 2 || encoded == 10, "these two share an entry, or do not: {encoded}");
-        assert_eq!(cache.get_or(3 << 20, || Err("refused")).err(), Some("refused"));
+        assert_eq!(cache.get_or((3 << 20, 1), || Err("refused")).err(), Some("refused"));
     }
 
     #[test]
@@ -144,7 +165,7 @@ mod tests {
                 scope.spawn(move || {
                     for i in 0..50_000u64 {
                         let address = (1 + (i * 7 + t) % 40) << 8;
-                        let map = cache.get_or(address, || Ok::<_, Infallible>(map_of(address))).unwrap();
+                        let map = cache.get_or((address, 1), || Ok::<_, Infallible>(map_of(address))).unwrap();
                         assert_eq!(map.0, map_of(address).0);
                     }
                 });

@@ -7,6 +7,9 @@ use crate::report::Row;
 use crate::{AsView, Cpu, DynView, DynViewMut, Element, Error, Isa, Result, Shape, Tensor};
 use std::fmt;
 
+/// Addresses of arguments, and the place behind them.
+type Pointers = [*mut u8; MAX_PARAMS + 1];
+
 impl Program {
     /// Workspace of a launch on so many workers.
     fn bytes(&self, workers: usize) -> Result<usize> {
@@ -16,16 +19,18 @@ impl Program {
             .ok_or(Error::Workspace { bytes: usize::MAX })
     }
 
-    /// Runs all phases on at most so many workers.
+    /// Runs all phases on at most so many workers, for arguments of so many units.
     ///
     /// # Safety
     /// For the whole call `args` must be arguments as the table states them, and `workspace` must hold [`Program::bytes`]
     /// for this number of workers.
-    unsafe fn run(&self, dev: &Cpu, workers: usize, args: &[*mut u8; MAX_PARAMS], workspace: *mut u8) {
-        let (args, workspace) = (Pointer(args.as_ptr().cast_mut()), Pointer(workspace));
+    unsafe fn run(&self, dev: &Cpu, workers: usize, (args, units): (&Pointers, usize), workspace: *mut u8) {
+        let mut args = *args;
+        args[MAX_PARAMS] = std::ptr::without_provenance_mut(units);
+        let (args, workspace) = (Pointer(args.as_mut_ptr()), Pointer(workspace));
         for phase in self.phases {
             let func = phase.func;
-            dev.split_over(workers, phase.extent, &|worker, range| {
+            dev.split_over(workers, phase.iterations(units), &|worker, range| {
                 let (begin, end) = (range.start as i64, range.end as i64);
                 // SAFETY: the caller's promise; `split_over` gives disjoint ranges, and those that run at the same time to
                 // different workers, which are numbered below `workers`.
@@ -54,9 +59,15 @@ fn align(bytes: usize) -> Result<usize> {
 }
 
 impl Entry {
-    /// The code that a device of this level runs.
+    /// The code that a device of this level runs for the most units.
     pub fn variant(&self, isa: Isa) -> Result<&'static Variant> {
-        self.variants.iter().find(|v| isa.runs(v.isa)).ok_or_else(|| self.no_variant(isa))
+        self.variant_of(isa, self.most_units())
+    }
+
+    /// The code that a device of this level runs for so many units.
+    fn variant_of(&self, isa: Isa, units: usize) -> Result<&'static Variant> {
+        let fits = |v: &&Variant| isa.runs(v.isa) && units <= v.most;
+        self.variants.iter().find(fits).ok_or_else(|| self.no_variant(isa))
     }
 
     #[cold]
@@ -105,10 +116,10 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn launch(&self, Checked { entry, args, .. }: Checked<'_, '_, Cpu>) -> Result<()> {
+    fn launch(&self, Checked { entry, args, units, .. }: Checked<'_, '_, Cpu>) -> Result<()> {
         let variant = match args.iter().find_map(|a| a.packed) {
-            Some(packed) => variant_of(entry, packed, self)?,
-            None => entry.variant(self.isa())?,
+            Some(packed) => packed.variant(entry, units, self)?,
+            None => entry.variant_of(self.isa(), units)?,
         };
         // Workspace: packed parameters, then what the programs need, which run one after the other.
         // Asked once: an executor may answer differently the next time, and the workspace is sized by this answer.
@@ -125,23 +136,23 @@ impl Device for Cpu {
         }
         let total = pack_bytes.checked_add(program_bytes).ok_or(Error::Workspace { bytes: usize::MAX })?;
         let lease = self.lease(total)?;
-        let mut pointers = [std::ptr::null_mut(); MAX_PARAMS];
+        let mut pointers = [std::ptr::null_mut(); MAX_PARAMS + 1];
         for (pointer, arg) in pointers.iter_mut().zip(args) {
             *pointer = arg.pointer;
         }
         let scratch = lease.as_ptr().wrapping_add(pack_bytes);
         let mut next = lease.as_ptr();
         for pack in to_pack() {
-            let mut two = [std::ptr::null_mut(); MAX_PARAMS];
+            let mut two = [std::ptr::null_mut(); MAX_PARAMS + 1];
             (two[0], two[1]) = (pointers[pack.param], next);
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter; the
             // packed form and the scratch have the sizes that the tables state, within the lease.
-            unsafe { pack.program.run(self, workers, &two, scratch) };
+            unsafe { pack.program.run(self, workers, (&two, 1), scratch) };
             pointers[pack.param] = next;
             next = next.wrapping_add(align(pack.bytes)?);
         }
         // SAFETY: as above; packed arguments were made by this entry for this variant (`variant_of`).
-        unsafe { variant.program.run(self, workers, &pointers, scratch) };
+        unsafe { variant.program.run(self, workers, (&pointers, units), scratch) };
         Ok(())
     }
 
@@ -153,10 +164,10 @@ impl Device for Cpu {
                 let data = AlignedBytes::zeroed(pack.bytes)?;
                 let workers = self.threads();
                 let lease = self.lease(pack.program.bytes(workers)?)?;
-                let mut two = [std::ptr::null_mut(); MAX_PARAMS];
+                let mut two = [std::ptr::null_mut(); MAX_PARAMS + 1];
                 (two[0], two[1]) = (weight.pointer, data.as_ptr());
                 // SAFETY: the argument was checked against the parameter; data and lease have the stated sizes.
-                unsafe { pack.program.run(self, workers, &two, lease.as_ptr()) };
+                unsafe { pack.program.run(self, workers, (&two, 1), lease.as_ptr()) };
                 data
             }
             None => {
@@ -190,11 +201,14 @@ impl Device for Cpu {
     }
 }
 
-/// The variant that a weight was packed for.
-fn variant_of(entry: &'static Entry, packed: &Packed, dev: &Cpu) -> Result<&'static Variant> {
-    if !std::ptr::eq(packed.entry, entry) {
-        return Err(Error::ForeignPack { workload: entry.about.name, packed_by: packed.entry.about.name });
+impl Packed {
+    /// The variant that a weight was packed for, and that is for so many units: all of one level take it in one form.
+    fn variant(&self, entry: &'static Entry, units: usize, dev: &Cpu) -> Result<&'static Variant> {
+        if !std::ptr::eq(self.entry, entry) {
+            return Err(Error::ForeignPack { workload: entry.about.name, packed_by: self.entry.about.name });
+        }
+        let fits = |v: &&Variant| v.isa == self.isa && units <= v.most && dev.isa().runs(v.isa);
+        let variant = entry.variants.iter().find(fits);
+        variant.ok_or(Error::PackedFor { workload: entry.about.name, packed: self.isa, device: dev.isa() })
     }
-    let variant = entry.variants.iter().find(|v| v.isa == packed.isa).filter(|v| dev.isa().runs(v.isa));
-    variant.ok_or(Error::PackedFor { workload: entry.about.name, packed: packed.isa, device: dev.isa() })
 }

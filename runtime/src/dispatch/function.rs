@@ -7,8 +7,7 @@ impl Function {
     /// Runs the one workload that has the shapes of the arguments. A call whose output has no elements and whose
     /// other extents are declared (an empty batch) does nothing.
     pub fn launch_dyn<D: Device, const N: usize>(&self, dev: &D, args: [DynArg<'_, D>; N]) -> Result<()> {
-        let fits =
-            |entry: &Entry| entry.params.len() == N && entry.params.iter().zip(&args).all(|(p, a)| p.shape == a.shape);
+        let fits = |entry: &Entry| entry.params.len() == N && entry.has_shapes(&args);
         let mut fitting = self.entries.iter().filter(|e| fits(e));
         match (fitting.next(), fitting.next()) {
             (Some(entry), None) => entry.launch(dev, &args.map(|a| a.arg)),

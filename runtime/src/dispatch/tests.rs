@@ -1,7 +1,7 @@
 //! Launches of hand-made tables whose "C functions" are Rust.
 
 use super::*;
-use crate::generated::v1;
+use crate::generated::v2;
 use crate::{Cpu, DynView, DynViewMut, Executor};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
@@ -44,33 +44,33 @@ const BY_HAND: Choice =
 
 const fn program(phases: &'static [Phase], workspace_bytes: usize, worker_bytes: usize) -> Program {
     // SAFETY: each function of this file keeps to the sizes that it is used with.
-    unsafe { v1::program(phases, workspace_bytes, worker_bytes) }
+    unsafe { v2::program(phases, workspace_bytes, worker_bytes) }
 }
 
 const fn phase(func: PhaseFn, extent: usize) -> Phase {
     // SAFETY: as above.
-    unsafe { v1::phase(func, extent) }
+    unsafe { v2::phase(func, extent, None) }
 }
 
 const fn packs(bytes: usize, program: Program) -> Pack {
     // SAFETY: as above; all pack the second parameter.
-    unsafe { v1::pack(1, bytes, program) }
+    unsafe { v2::pack(1, bytes, program) }
 }
 
 const fn variant(isa: Isa, program: Program, packs: &'static [Pack]) -> Variant {
     // SAFETY: the functions are compiled for any machine.
-    unsafe { v1::variant(isa, program, packs, BY_HAND, "second") }
+    unsafe { v2::variant(isa, 1, program, packs, BY_HAND, "second") }
 }
 
 const fn entry(name: &'static str, params: &'static [Param], weight: usize, variants: &'static [Variant]) -> Entry {
     let no_code = "it was built for documentation only";
     let about = About { name, workload: "y = 2 w + x", flops: 2 * N as u64, bytes: 12 * N as u64, no_code };
     // SAFETY: each variant of this file is used with parameters that its functions take.
-    unsafe { v1::entry(about, params, Some(weight), variants, crate::cuda_table!(&[])) }
+    unsafe { v2::entry(about, params, Some(weight), None, variants, crate::cuda_table!(&[])) }
 }
 
 const fn param(name: &'static str, access: Access) -> Param {
-    v1::param(name, DType::F32, &[1, N], access)
+    v2::param(name, DType::F32, &[1, N], access)
 }
 
 const PARAMS: &[Param] = &[param("x", Access::Read), param("w", Access::Read), param("y", Access::Write)];
@@ -90,8 +90,8 @@ static VARIANTS: [Variant; 2] = [saxpy(Isa::X86_64V4), saxpy(Isa::X86_64)];
 static ENTRY: Entry = entry("saxpy_1000", PARAMS, 1, &VARIANTS);
 static TWIN: Entry = entry("saxpy_1000_strided", PARAMS, 1, &[]);
 
-static ONE: Function = v1::function("saxpy", &[&ENTRY]);
-static TWO: Function = v1::function("saxpy", &[&ENTRY, &TWIN]);
+static ONE: Function = v2::function("saxpy", &[&ENTRY]);
+static TWO: Function = v2::function("saxpy", &[&ENTRY, &TWIN]);
 
 fn data() -> (Vec<f32>, Vec<f32>, Vec<f32>) {
     let x: Vec<f32> = (0..N).map(|i| i as f32).collect();
@@ -179,7 +179,7 @@ fn a_weight_that_is_packed_is_not_taken_for_one_that_is_not() {
     let dev = Cpu::with_threads(1);
     // A table with the same parameter that packs nothing: what it is given it would copy.
     const PHASES: &[Phase] = &[phase(watched, 1)];
-    const SHORT: &[Param] = &[v1::param("w", DType::F32, &[1], Access::Read)];
+    const SHORT: &[Param] = &[v2::param("w", DType::F32, &[1], Access::Read)];
     static PLAIN: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 0, 0), &[])];
     static SMALL: Entry = entry("small", SHORT, 0, &PLAIN);
     let small = SMALL.pack_weight(&dev, Arg::read(&[1.0f32])).unwrap();

@@ -2,7 +2,7 @@
 
 use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Slot, TensorMapSpec};
 use kernel_gen_runtime::dispatch::{Access, Entry, Param};
-use kernel_gen_runtime::generated::v1::{self, cuda::program};
+use kernel_gen_runtime::generated::v2::{self, cuda::program};
 use kernel_gen_runtime::{D1, DType, Device, Input, Output, Result};
 
 const SM_80: Arch = Arch { name: "sm_80", capability: (8, 0), exact: false };
@@ -16,13 +16,13 @@ macro_rules! image {
     };
 }
 
-const CHOICE: v1::Choice =
-    v1::Choice { template: "by hand", config: "", origin: "by hand", origin_detail: "written by hand", cost_us: None };
+const CHOICE: v2::Choice =
+    v2::Choice { template: "by hand", config: "", origin: "by hand", origin_detail: "written by hand", cost_us: None };
 
 /// A variant of one program, within an `entry!`.
 macro_rules! variant {
     ($arch:expr, $program:expr, $packs:expr) => {
-        v1::cuda::variant($arch, $program, $packs, 16, CHOICE)
+        v2::cuda::variant($arch, 1, $program, $packs, 16, CHOICE)
     };
 }
 
@@ -30,20 +30,20 @@ macro_rules! variant {
 macro_rules! entry {
     ($name:literal, $params:expr, $cuda:expr $(,)?) => {{
         const PARAMS: &[Param] = $params;
-        const ABOUT: v1::About = v1::About { name: $name, workload: $name, flops: 0, bytes: 0, no_code: "" };
+        const ABOUT: v2::About = v2::About { name: $name, workload: $name, flops: 0, bytes: 0, no_code: "" };
         const WEIGHT: Option<usize> = if PARAMS.len() == 3 { Some(1) } else { None };
         // SAFETY: the kernels access what their sources show, which is what the tables say.
-        unsafe { v1::entry(ABOUT, PARAMS, WEIGHT, &[], $cuda) }
+        unsafe { v2::entry(ABOUT, PARAMS, WEIGHT, None, &[], $cuda) }
     }};
 }
 
 const fn param(name: &'static str, shape: &'static [usize], access: Access) -> Param {
-    v1::param(name, DType::F32, shape, access)
+    v2::param(name, DType::F32, shape, access)
 }
 
 const fn launch(kernel: &'static str, grid: u32, block: u32, args: &'static [KernelArg]) -> Launch {
     let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
-    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, args }
+    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, first: None, args }
 }
 
 const X_AND_Y: &[Param] = &[param("x", &[1000], Access::Read), param("y", &[1000], Access::Write)];
@@ -69,7 +69,7 @@ macro_rules! add {
                 &[],
                 512,
             ),
-            &[v1::cuda::pack(1, 4000, program($image, &$second, &[launch("add_pack", 8, 128, BOTH)], &[], 0))]
+            &[v2::cuda::pack(1, 4000, program($image, &$second, &[launch("add_pack", 8, 128, BOTH)], &[], 0))]
         )
     };
 }
@@ -168,6 +168,7 @@ pub(crate) static TENSOR_MAP: Entry = entry!(
                 data_type: 7,
                 rank: 2,
                 dims: [64, 32, 1, 1, 1],
+                rows: 0,
                 strides: [256, 0, 0, 0],
                 box_dims: [32, 8, 1, 1, 1],
                 steps: [1; 5],
@@ -194,6 +195,7 @@ pub(crate) static PROGRAMMATIC: Entry = entry!(
                 launch("programmatic_first", 8, 128, &[KernelArg::Param(0), KernelArg::Workspace(0)]),
                 Launch {
                     overlap: Some(&[]),
+                    first: None,
                     ..launch("programmatic_second", 8, 128, &[KernelArg::Param(1), KernelArg::Workspace(0)])
                 },
             ],

@@ -52,6 +52,8 @@ impl Kernel {
                         Argument::Address(buffer.address(gpu))
                     }
                     Param::Workspace { offset, .. } => Argument::Address(workspace + *offset as u64),
+                    // Its first four bytes are the `int`.
+                    Param::Units(n) => Argument::Address(*n as u64),
                     Param::TensorMap(map) => {
                         let base = match map.base {
                             TensorBase::Buffer(index) => {

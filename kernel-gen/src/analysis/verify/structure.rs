@@ -76,6 +76,12 @@ fn tables(kernel: &Kernel) -> Vec<Fault> {
             ));
         }
     }
+    if kernel.size.is_some() {
+        faults.push(malformed(
+            "the kernel's tensors vary in size".into(),
+            "verify the kernel of the most units: the pass `narrow` makes the other of it",
+        ));
+    }
     let mut seen = BTreeSet::new();
     for p in &kernel.params {
         match kernel.buffers.get(p.0 as usize) {

@@ -150,6 +150,8 @@ impl Body<'_> {
                 _ => {}
             }
         }
+        let uses_units = |var| phase.body.iter().any(|s| mentions(s, var));
+        unused.extend(self.kernel.size.iter().filter(|size| !uses_units(size.var)).map(|size| self.names.var(size.var)));
         unused.extend((!uses_ws).then_some("ws"));
         unused.extend((!uses_worker).then_some("worker"));
         if phase.parallel.is_none() {
@@ -224,4 +226,11 @@ impl Body<'_> {
     fn updates_registers(&self, l: &For) -> bool {
         any(&l.body, |s| matches!(s, Stmt::Reduce { buffer, .. } if self.own.registers.contains_key(buffer)))
     }
+}
+
+/// Whether an expression in the statement or below names the variable.
+fn mentions(s: &Stmt, var: VarId) -> bool {
+    let mut found = false;
+    s.exprs(&mut |e| found |= e.mentions(var));
+    found
 }

@@ -5,7 +5,8 @@
 //! ```c
 //! void <symbol>_p<i>(<const T *restrict param>, ..., unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);
 //! ```
-//! Parameters come in the kernel's order, read-only ones are `const`, 16-bit floats are `uint16_t`. `ws` is a workspace of
+//! Parameters come in the kernel's order, read-only ones are `const`, 16-bit floats are `uint16_t`; behind them stands the number of
+//! units, `int64_t`, if the kernel has a size. `ws` is a workspace of
 //! `workspace_bytes + workers * worker_bytes` bytes that starts at a multiple of 64; `worker` numbers the workers that
 //! run at the same time; `begin..end` are the iterations of the phase to run. The caller runs the phases in order and
 //! waits for all workers between them.
@@ -41,7 +42,7 @@ use crate::analysis::range::Ranges;
 use crate::emit::clike::names::Names;
 use crate::emit::clike::prelude::Prelude;
 use crate::emit::escape;
-use crate::ir::{Access, Kernel};
+use crate::ir::{Access, First, Kernel};
 use crate::lower::Lowered;
 use body::{Body, C};
 use phases::Layout;
@@ -68,6 +69,8 @@ pub struct Phase {
     pub symbol: String,
     /// Iterations, which the caller hands out as ranges.
     pub extent: i64,
+    /// How many of them there are to run, if that depends on the number of units.
+    pub first: Option<First>,
     /// Whether different workers may run different iterations at the same time; if not, one worker runs all.
     pub parallel: bool,
 }
@@ -111,6 +114,7 @@ pub struct Unnamed {
 struct FunctionBody {
     text: String,
     extent: i64,
+    first: Option<First>,
     parallel: bool,
 }
 
@@ -147,14 +151,15 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             kernel,
             names: &mut names,
             prelude: &mut prelude,
-            ranges: Ranges::new(),
+            ranges: Ranges::of_kernel(kernel),
             wide: BTreeSet::new(),
             out: String::new(),
             depth: 1,
             own,
         };
         body.phase(phase)?;
-        bodies.push(FunctionBody { text: body.out, extent: phase.extent, parallel: phase.parallel.is_some() });
+        let parallel = phase.parallel.is_some();
+        bodies.push(FunctionBody { text: body.out, extent: phase.extent, first: phase.first, parallel });
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
     let helpers = prelude::functions(&prelude, isa);
@@ -167,12 +172,12 @@ impl Unnamed {
     pub fn named(&self, symbol: &str, comment: &str) -> CSource {
         let Unnamed { isa, prelude, helpers, parameters, bodies, workspace_bytes, worker_bytes } = self;
         let (mut functions, mut prototypes, mut phases) = (vec![], String::new(), vec![]);
-        for (i, FunctionBody { text, extent, parallel }) in bodies.iter().enumerate() {
+        for (i, FunctionBody { text, extent, first, parallel }) in bodies.iter().enumerate() {
             let name = format!("{symbol}_p{i}");
             let prototype = format!("void {name}({parameters})");
             functions.push(format!("{prototype} {{\n{text}}}\n"));
             let _ = writeln!(prototypes, "{prototype};");
-            phases.push(Phase { symbol: name, extent: *extent, parallel: *parallel });
+            phases.push(Phase { symbol: name, extent: *extent, first: *first, parallel: *parallel });
         }
         let mut comment = escape::comments(comment);
         let _ = writeln!(comment, "// {}; workspace {workspace_bytes} bytes and {worker_bytes} a worker", isa.name());
@@ -205,6 +210,7 @@ fn parameters(kernel: &Kernel, names: &Names) -> String {
             format!("{constant}{} *restrict {}", c_type(b.dtype), names.buffer(*p))
         })
         .collect();
+    params.extend(kernel.size.iter().map(|size| format!("int64_t {}", names.var(size.var))));
     params.extend(["unsigned char *restrict ws", "int64_t worker", "int64_t begin", "int64_t end"].map(String::from));
     params.join(", ")
 }

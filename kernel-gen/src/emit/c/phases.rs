@@ -8,7 +8,7 @@
 use crate::emit::EmitError;
 use crate::emit::clike::walk::{Let, reads_memory, used};
 use crate::integer::round_up;
-use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{BufferId, First, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeMap;
 
 /// Where a buffer lives in the emitted code.
@@ -35,6 +35,8 @@ pub(super) struct PhaseBody<'k> {
     pub(super) parallel: Option<VarId>,
     /// Iterations to share; 1 for a run of statements.
     pub(super) extent: i64,
+    /// How many of them there are to run, if that depends on the number of units.
+    pub(super) first: Option<First>,
     /// What one iteration, or the run, executes.
     pub(super) body: Vec<Stmt>,
 }
@@ -81,6 +83,7 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
                     lets: used(&lets, &l.body),
                     parallel: Some(l.var),
                     extent: l.extent,
+                    first: kernel.first_of(l.var),
                     body: l.body.clone(),
                 });
             }
@@ -113,7 +116,7 @@ fn flush<'k>(phases: &mut Vec<PhaseBody<'k>>, run: &mut Vec<Stmt>, lets: &[Let<'
         let own = |v: VarId| run.iter().any(|s| matches!(s, Stmt::Let { var, .. } if *var == v));
         let earlier: Vec<Let> = lets.iter().filter(|(v, _)| !own(*v)).copied().collect();
         let lets = used(&earlier, run);
-        phases.push(PhaseBody { lets, parallel: None, extent: 1, body: std::mem::take(run) });
+        phases.push(PhaseBody { lets, parallel: None, extent: 1, first: None, body: std::mem::take(run) });
     } else {
         run.retain(|s| matches!(s, Stmt::Alloc(_)));
     }

@@ -6,7 +6,7 @@ use super::tensor_map;
 use crate::emit::EmitError;
 use crate::emit::clike::walk::{Let, any, reads_memory, used};
 use crate::integer::round_up;
-use crate::ir::{BufferId, Gpu, Kernel, LoopKind, Scope, Stmt};
+use crate::ir::{BufferId, First, For, Gpu, Kernel, LoopKind, Scope, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop nest over hardware indices at the top of the kernel.
@@ -108,6 +108,17 @@ fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
         Some(n) => Err(EmitError::in_cuda(format!("a launch of {n} blocks or threads"))),
         None => Ok(shapes.map(|shape| shape.map(|n| n.unsigned_abs() as u32))),
     }
+}
+
+/// Which axis of the grid has fewer blocks where there are fewer units.
+pub(super) fn first(kernel: &Kernel, nest: &Stmt) -> Option<(usize, First)> {
+    let mut found = None;
+    nest.walk(&mut |s| {
+        if let Stmt::For(For { var, kind: LoopKind::Grid(axis), .. }) = s {
+            found = found.or(kernel.first_of(*var).map(|first| (*axis as usize, first)));
+        }
+    });
+    found
 }
 
 /// Whether threads of the nest may read what others wrote to global memory. Where they do not, blocks that wait for each

@@ -40,11 +40,12 @@ pub use tensor_map::{TensorBase, TensorMap};
 
 use super::clike::names::Names;
 use super::clike::prelude::Prelude;
+use super::clike::text::has_word;
 use super::clike::walk::any;
 use super::escape;
 use crate::analysis::dependency::read_early;
 use crate::analysis::range::Ranges;
-use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt};
+use crate::ir::{Access, BufferId, First, Gpu, Kernel, Scope, Stmt};
 use crate::lower::Lowered;
 use crate::stored::{Stored, stored};
 use body::{Body, Cuda};
@@ -93,6 +94,8 @@ pub enum Param {
     },
     /// A tensor map, by value (128 bytes, aligned to 64).
     TensorMap(TensorMap),
+    /// How many units there are, an `int`; 0 until it is known ([`Launch::of_units`]).
+    Units(i64),
 }
 
 /// One function and how it is started: what emitters, wrappers and tuners know of a launch. The runtime has the same in a form for
@@ -113,12 +116,15 @@ pub struct Launch {
     /// Present if it waits by itself for the launches before it, and so may start while they run: the parameters of the
     /// kernel that it reads before it has waited.
     pub overlap: Option<Vec<usize>>,
+    /// Which axis of the grid has fewer blocks (or clusters) where there are fewer units, and how many.
+    pub first: Option<(usize, First)>,
     /// Its arguments, in order.
     pub params: Vec<Param>,
 }
 
 stored! {
-    Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, params }
+    Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, first, params }
+    First { per, of, times }
 }
 
 impl Stored for Param {
@@ -130,6 +136,7 @@ impl Stored for Param {
                 2u8.put(out);
                 map.put(out);
             }
+            Param::Units(n) => (3u8, *n).put(out),
         }
     }
 
@@ -138,8 +145,31 @@ impl Stored for Param {
             0 => Param::Buffer { index: Stored::get(from)?, name: Stored::get(from)?, written: Stored::get(from)? },
             1 => Param::Workspace { offset: Stored::get(from)?, bytes: Stored::get(from)?, name: Stored::get(from)? },
             2 => Param::TensorMap(Stored::get(from)?),
+            3 => Param::Units(Stored::get(from)?),
             _ => return None,
         })
+    }
+}
+
+impl Launch {
+    /// The launch for so many units.
+    #[must_use]
+    pub fn of_units(mut self, units: i64) -> Launch {
+        if let Some((axis, first)) = self.first.take() {
+            let blocks = first.iterations(units).saturating_mul(i64::from(self.cluster[axis]));
+            self.grid[axis] = self.grid[axis].min(u32::try_from(blocks).unwrap_or(u32::MAX));
+        }
+        for param in &mut self.params {
+            match param {
+                Param::Units(n) => *n = units,
+                Param::TensorMap(TensorMap { dims, rows, .. }) if *rows > 0 => {
+                    let last = dims.last_mut().expect("a tensor has a dimension");
+                    *last = std::mem::take(rows) * units.unsigned_abs();
+                }
+                _ => {}
+            }
+        }
+        self
     }
 }
 
@@ -190,7 +220,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             _ => format!("{}_{i}", options.symbol),
         };
         let shared = launch::shared(kernel, nest.nest, &symbol, options.arch)?;
-        let mut ranges = Ranges::new();
+        let mut ranges = Ranges::of_kernel(kernel);
         counters::name(&counters, &mut names, &mut ranges);
         ranges.insert(lane, 0, 31);
         ranges.insert(warp, 0, 3);
@@ -230,6 +260,10 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         let (arguments, mut params) = params(kernel, &layout, nest.nest);
         let overlap = read_early(kernel, nest.nest)?;
         let mut declared = declarations(kernel, &names, nest.nest, &arguments, overlap.as_deref());
+        if let Some(size) = kernel.size.as_ref().filter(|size| has_word(&text, names.var(size.var))) {
+            declared.push(format!("int {}", names.var(size.var)));
+            params.push(Param::Units(0));
+        }
         for m in maps {
             declared.push(format!("const __grid_constant__ tensor_map {}", m.name));
             params.push(Param::TensorMap(m.map));
@@ -243,6 +277,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
             overlap,
+            first: launch::first(kernel, nest.nest),
             params,
         });
     }

@@ -129,6 +129,7 @@ impl Body<'_> {
             offset: (tensor.offset * bytes).unsigned_abs(),
             dtype: tensor.dtype,
             dims: tensor.shape.iter().rev().map(|n| n.unsigned_abs()).collect(),
+            rows: self.kernel.rows_a_unit(global.buffer).unwrap_or(0).unsigned_abs(),
             strides: tensor.strides[..rank - 1].iter().rev().map(|s| (s * bytes).unsigned_abs()).collect(),
             box_dims: covered.iter().rev().map(|n| unsigned(*n)).collect(),
             steps: (0..rank).rev().map(|d| unsigned(step(d))).collect(),

@@ -15,6 +15,8 @@ pub struct TensorMap {
     pub dtype: DType,
     /// Elements along each dimension, 1 to 5 of them.
     pub dims: Vec<u64>,
+    /// If their number along the last dimension depends on the number of units: elements a unit; else 0.
+    pub rows: u64,
     /// Bytes from one element to the next along each dimension but the fastest.
     pub strides: Vec<u64>,
     /// Elements of the box along each dimension, skipped ones counted.
@@ -70,7 +72,7 @@ pub enum TensorBase {
 }
 
 stored! {
-    TensorMap { base, offset, dtype, dims, strides, box_dims, steps, swizzle }
+    TensorMap { base, offset, dtype, dims, rows, strides, box_dims, steps, swizzle }
 }
 
 impl Stored for TensorBase {

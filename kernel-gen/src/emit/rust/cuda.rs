@@ -4,9 +4,10 @@
 //! in, the images included.
 
 use super::items::{CudaProgram, CudaVariant};
-use super::writer::{RT, V, choice, line};
+use super::writer::{RT, V, choice, first, line};
 use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
 use crate::emit::escape::rust_literal;
+use crate::ir::First;
 
 /// Writes the table as an argument of the entry's constructor. Images lie in `folder`, below the build script's `OUT_DIR`.
 pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], folder: &str) {
@@ -31,6 +32,7 @@ pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], fo
 fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant, folder: &str) {
     line(out, depth, &format!("{V}::cuda::variant("));
     arch(out, depth + 1, &variant.arch, variant.capability, variant.exact);
+    line(out, depth + 1, &format!("{},", variant.most));
     program(out, depth + 1, &variant.program, &format!("SLOT_{number}_0"), folder);
     line(out, depth + 1, "&[");
     for (i, (param, pack)) in variant.packs.iter().enumerate() {
@@ -77,14 +79,16 @@ fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) 
     let arg = |param: &Param| match param {
         Param::Buffer { index, .. } => format!("{RT}::cuda::KernelArg::Param({index})"),
         Param::Workspace { offset, .. } => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
+        Param::Units(_) => format!("{RT}::cuda::KernelArg::Units"),
         Param::TensorMap(map) => {
             let at = maps.iter().position(|m| *m == map).expect("the maps are those of the launches");
             format!("{RT}::cuda::KernelArg::Map({at})")
         }
     };
     let args: Vec<String> = launch.params.iter().map(arg).collect();
-    let Launch { symbol: kernel, grid, block, cluster, dynamic_shared_bytes: shared_bytes, .. } = launch;
-    let shape = LaunchShape { kernel, grid: *grid, block: *block, cluster: *cluster, shared_bytes: *shared_bytes };
+    let Launch { symbol: kernel, grid, block, cluster, dynamic_shared_bytes: shared_bytes, first, .. } = launch;
+    let (grid, block, cluster, shared_bytes, first) = (*grid, *block, *cluster, *shared_bytes, *first);
+    let shape = LaunchShape { kernel, grid, block, cluster, shared_bytes, first };
     launch_table(out, depth, &shape, &overlap, &args);
 }
 
@@ -95,6 +99,7 @@ pub(super) struct LaunchShape<'a> {
     pub(super) block: [u32; 3],
     pub(super) cluster: [u32; 3],
     pub(super) shared_bytes: u32,
+    pub(super) first: Option<(usize, First)>,
 }
 
 /// The table of a launch; `overlap` and `args` are text.
@@ -106,6 +111,8 @@ pub(super) fn launch_table(out: &mut String, depth: usize, shape: &LaunchShape<'
     line(out, depth + 1, &format!("cluster: {:?},", shape.cluster));
     line(out, depth + 1, &format!("shared_bytes: {},", shape.shared_bytes));
     line(out, depth + 1, &format!("overlap: {overlap},"));
+    let first = shape.first.map_or("None".into(), |(axis, of)| format!("Some(({axis}, {}))", self::first(of)));
+    line(out, depth + 1, &format!("first: {first},"));
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
     line(out, depth, "},");
 }
@@ -122,6 +129,7 @@ fn map(out: &mut String, depth: usize, map: &TensorMap) {
     line(out, depth + 1, &format!("data_type: {},", map.driver_type()));
     line(out, depth + 1, &format!("rank: {},", map.dims.len()));
     line(out, depth + 1, &format!("dims: {dims:?},"));
+    line(out, depth + 1, &format!("rows: {},", map.rows));
     line(out, depth + 1, &format!("strides: {strides:?},"));
     line(out, depth + 1, &format!("box_dims: {box_dims:?},"));
     line(out, depth + 1, &format!("steps: {steps:?},"));

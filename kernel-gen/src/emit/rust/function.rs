@@ -2,10 +2,10 @@
 
 use super::items::{Function, Item};
 use super::names;
-use super::writer::{RT, V, element_type, line, shape_type};
+use super::writer::{RT, V, element_type, line};
 use crate::emit::escape::rust_literal;
 use crate::ir::Access;
-use crate::workload::Param;
+use crate::workload::{Param, Range};
 use std::collections::BTreeMap;
 
 /// The shapes of a workload's parameters.
@@ -15,7 +15,14 @@ fn shapes(item: &Item) -> Vec<Vec<i64>> {
 
 /// A workload and its shapes for messages and docs: `layer4_conv: x [1, 512, 7, 7], ...`.
 fn signature(item: &Item) -> String {
-    let params: Vec<String> = item.params().iter().map(|p| format!("{} {:?}", p.name, p.shape)).collect();
+    let shape = |(i, p): (usize, &Param)| match &item.units {
+        Some(Range { least, most, params, .. }) if params.contains(&i) => {
+            let rest: String = p.shape[1..].iter().map(|n| format!(", {n}")).collect();
+            format!("{} [{least}..{most}{rest}]", p.name)
+        }
+        _ => format!("{} {:?}", p.name, p.shape),
+    };
+    let params: Vec<String> = item.params().iter().enumerate().map(shape).collect();
     format!("{}: {}", item.name, params.join(", "))
 }
 
@@ -62,12 +69,35 @@ fn shapes_trait(out: &mut String, function: &Function, trait_name: &str, typed: 
     line(out, 1, &format!("const ENTRY: &'static {RT}::dispatch::Entry;"));
     line(out, 0, "}");
     for item in typed {
-        let tuple: Vec<String> = shapes(item).iter().map(|s| shape_type(s)).collect();
-        line(out, 0, &format!("impl {trait_name} for ({}) {{", tuple.join(", ")));
-        line(out, 1, &format!("const ENTRY: &'static {RT}::dispatch::Entry = &{}::ENTRY;", item.name));
+        let tuple: Vec<String> = item.params().iter().enumerate().map(|(i, p)| shape_of(item, i, p)).collect();
+        let entry = match &item.units {
+            Some(units) => format!("{{ {}; &{}::ENTRY }}", check_of_units(&item.name, units), item.name),
+            None => format!("&{}::ENTRY", item.name),
+        };
+        line(out, 0, &format!("impl{} {trait_name} for ({}) {{", generics_of(item), tuple.join(", ")));
+        line(out, 1, &format!("const ENTRY: &'static {RT}::dispatch::Entry = {entry};"));
         line(out, 0, "}");
     }
     line(out, 0, "");
+}
+
+/// The number of units as a parameter of an item of Rust, if it varies.
+pub(super) fn generics_of(item: &Item) -> &'static str {
+    if item.units.is_some() { "<const UNITS: usize>" } else { "" }
+}
+
+/// The shape type of a parameter, of `UNITS` units if their number varies.
+pub(super) fn shape_of(item: &Item, index: usize, param: &Param) -> String {
+    let varies = item.units.as_ref().is_some_and(|units| units.params.contains(&index));
+    let units = varies.then_some("UNITS".to_string());
+    let fixed = param.shape.iter().skip(usize::from(varies)).map(i64::to_string);
+    let dims: Vec<String> = units.into_iter().chain(fixed).collect();
+    format!("{RT}::D{}<{}>", param.shape.len(), dims.join(", "))
+}
+
+/// What refuses other numbers of units when a program is compiled.
+pub(super) fn check_of_units(name: &str, Range { least, most, .. }: &Range) -> String {
+    format!("assert!({least} <= UNITS && UNITS <= {most}, \"`{name}` is declared for {least} to {most} images or rows\")")
 }
 
 /// What docs say of the workloads.

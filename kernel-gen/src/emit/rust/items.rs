@@ -3,9 +3,9 @@
 use super::network_items::NetworkModule;
 use crate::emit::c::Isa;
 use crate::emit::cuda::Launch;
-use crate::ir::DType;
+use crate::ir::{DType, First};
 use crate::stored::stored;
-use crate::workload::{Param, Slices, Workload};
+use crate::workload::{Param, Range, Slices, Workload};
 
 /// Everything that the generated file says.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Item {
     pub workload: Workload,
     /// Which of its tensors are slices of larger ones, which the caller has.
     pub slices: Slices,
+    /// Present if a launch says how many units there are: the workload is that of the most.
+    pub units: Option<Range>,
     /// The code that there is for it on the CPU.
     pub code: Code,
     /// The code that there is for it on GPUs, best architecture first.
@@ -70,6 +72,8 @@ pub enum Code {
 pub struct Variant {
     /// The level.
     pub isa: Isa,
+    /// The most units that the kernel is for; 1 where their number does not vary.
+    pub most: i64,
     /// The kernel.
     pub program: Program,
     /// Parameters that the kernel takes packed: position in the workload's parameters, and what packs them.
@@ -109,8 +113,10 @@ pub struct Program {
     pub symbol: String,
     /// The pointers that each function takes first.
     pub params: Vec<CParam>,
-    /// Extent of each phase's parallel loop.
-    pub extents: Vec<i64>,
+    /// Extent of each phase's parallel loop, and how much of that is run if it depends on the number of units.
+    pub extents: Vec<(i64, Option<First>)>,
+    /// Whether the functions are told the number of units.
+    pub takes_units: bool,
     /// Workspace that all workers share.
     pub workspace_bytes: i64,
     /// Workspace of each worker.
@@ -126,6 +132,8 @@ pub struct CudaVariant {
     pub capability: (u32, u32),
     /// Whether its code runs on this capability only.
     pub exact: bool,
+    /// The most units that the kernels are for; 1 where their number does not vary.
+    pub most: i64,
     /// The kernels.
     pub program: CudaProgram,
     /// Parameters that the kernel takes packed: position in the workload's parameters, and what packs them.
@@ -168,12 +176,12 @@ pub struct CParam {
 }
 
 stored! {
-    Variant { isa, program, packs, choice }
+    Variant { isa, most, program, packs, choice }
     Choice { template, config, origin, origin_detail, cost_us }
     Pack { bytes, program }
-    Program { symbol, params, extents, workspace_bytes, worker_bytes }
+    Program { symbol, params, extents, takes_units, workspace_bytes, worker_bytes }
     CParam { name, dtype, written }
-    CudaVariant { arch, capability, exact, program, packs, align, choice }
+    CudaVariant { arch, capability, exact, most, program, packs, align, choice }
     CudaPack { bytes, program }
     CudaProgram { image, launches, workspace_bytes }
 }

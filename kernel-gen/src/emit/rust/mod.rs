@@ -30,7 +30,7 @@ use crate::emit::escape;
 use writer::line;
 
 /// The format of generated code: the number of the runtime's module of constructors that it names.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The file of these items: what the runtime's macro includes. A runtime that reads another format says so, and nothing else.
 pub fn file(items: &str) -> String {

@@ -1,13 +1,13 @@
 //! The module of one workload: constants, packing, launches, and the table with its C declarations.
 
-use super::function::borrowed_arg;
+use super::function::{borrowed_arg, check_of_units, generics_of, shape_of};
 use super::items::{CParam, Choice, Code, Item, Program, Variant};
-use super::writer::{RT, USE_RT, V, choice, element_type, line, shape_type};
+use super::writer::{RT, USE_RT, V, choice, element_type, first, line};
 use super::{cuda, names};
 use crate::emit::c::Isa;
 use crate::emit::escape::rust_literal;
-use crate::ir::{Access, DType};
-use crate::workload::{Param, Role};
+use crate::ir::{Access, DType, First};
+use crate::workload::{Param, Range, Role};
 
 /// Writes the module.
 pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
@@ -24,29 +24,35 @@ pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
     line(out, 1, &format!("pub const FLOPS: u64 = {};", workload.flops()));
     line(out, 1, "/// Bytes that one launch must move at least: every argument once.");
     line(out, 1, &format!("pub const BYTES: u64 = {};", workload.bytes()));
-    for p in &params {
+    for (i, p) in params.iter().enumerate() {
         line(out, 1, &format!("/// Shape of `{}`.", p.name));
-        line(out, 1, &format!("pub type {} = {};", names::camel(p.name), shape_type(&p.shape)));
+        let generics = if varies(item, i) { generics_of(item) } else { "" };
+        line(out, 1, &format!("pub type {}{generics} = {};", names::camel(p.name), shape_of(item, i, p)));
     }
     line(out, 0, "");
     let weight = params.iter().position(|p| p.role == Role::Weight);
     if let Some(weight) = weight {
-        packing(out, &params[weight]);
-        launch(out, &params, Some(weight));
+        packing(out, item, (weight, &params[weight]));
+        launch(out, item, &params, Some(weight));
     }
-    launch(out, &params, None);
+    launch(out, item, &params, None);
     entry(out, item, &params, weight, images);
     line(out, 0, "}");
 }
 
+/// Whether a parameter has as many units as a launch says.
+fn varies(item: &Item, index: usize) -> bool {
+    item.units.as_ref().is_some_and(|units| units.params.contains(&index))
+}
+
 /// `impl Input` of a parameter's type and shape, as a function argument.
-fn argument(p: &Param) -> String {
+fn argument(item: &Item, index: usize, p: &Param) -> String {
     let (reference, buffer) = if p.access == Access::Read { ("&", "Input") } else { ("&mut ", "Output") };
-    let shape = names::camel(p.name);
+    let shape = format!("{}{}", names::camel(p.name), if varies(item, index) { "<UNITS>" } else { "" });
     format!("{}: {reference}impl {RT}::{buffer}<Dev, Elem = {}, Shape = {shape}>", p.name, element_type(p.dtype))
 }
 
-fn packing(out: &mut String, weight: &Param) {
+fn packing(out: &mut String, item: &Item, (index, weight): (usize, &Param)) {
     let name = weight.name;
     line(out, 1, &format!("/// `{name}` in the layout that the kernel of this workload wants."));
     line(out, 1, "#[derive(Debug)]");
@@ -62,7 +68,7 @@ fn packing(out: &mut String, weight: &Param) {
     line(out, 1, "/// level, or the same GPU.");
     line(out, 1, &format!("pub fn pack_weight<Dev: {RT}::Device>("));
     line(out, 2, "dev: &Dev,");
-    line(out, 2, &format!("{},", argument(weight)));
+    line(out, 2, &format!("{},", argument(item, index, weight)));
     line(out, 1, &format!(") -> {RT}::Result<PackedWeight<Dev>> {{"));
     line(out, 2, &format!("ENTRY.pack_weight(dev, {}).map(PackedWeight)", borrowed_arg(weight)));
     line(out, 1, "}");
@@ -70,17 +76,21 @@ fn packing(out: &mut String, weight: &Param) {
 }
 
 /// A launch, with the weight packed or as it is.
-fn launch(out: &mut String, params: &[Param], packed: Option<usize>) {
+fn launch(out: &mut String, item: &Item, params: &[Param], packed: Option<usize>) {
     let name = if packed.is_some() { "launch" } else { "launch_unpacked" };
     let what = if packed.is_some() { "Runs the workload with a packed weight." } else { "Runs the workload." };
     line(out, 1, &format!("/// {what}"));
-    line(out, 1, &format!("pub fn {name}<Dev: {RT}::Device>("));
+    let units = if item.units.is_some() { ", const UNITS: usize" } else { "" };
+    line(out, 1, &format!("pub fn {name}<Dev: {RT}::Device{units}>("));
     line(out, 2, "dev: &Dev,");
     for (i, p) in params.iter().enumerate() {
-        let argument = if packed == Some(i) { format!("{}: &PackedWeight<Dev>", p.name) } else { argument(p) };
+        let argument = if packed == Some(i) { format!("{}: &PackedWeight<Dev>", p.name) } else { argument(item, i, p) };
         line(out, 2, &format!("{argument},"));
     }
     line(out, 1, &format!(") -> {RT}::Result<()> {{"));
+    if let Some(units) = &item.units {
+        line(out, 2, &format!("const {{ {} }};", check_of_units(&item.name, units)));
+    }
     line(out, 2, "ENTRY.launch(dev, &[");
     for (i, p) in params.iter().enumerate() {
         let arg = if packed == Some(i) { format!("dev.packed_arg(&{}.0)", p.name) } else { borrowed_arg(p) };
@@ -92,7 +102,7 @@ fn launch(out: &mut String, params: &[Param], packed: Option<usize>) {
 }
 
 fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>, images: &str) {
-    let unresolved = [unresolved_variant(params)];
+    let unresolved = [unresolved_variant(params, item.units.as_ref().map_or(1, |units| units.most))];
     let (variants, no_code, stand_in): (&[Variant], &str, Option<&str>) = match &item.code {
         Code::Compiled(variants) => (variants, "", None),
         Code::Absent(reason) => (&[], reason, None),
@@ -117,19 +127,22 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
     );
     line(out, 2, "},");
     line(out, 2, "&[");
-    for p in params {
+    for (i, p) in params.iter().enumerate() {
         let access = if p.access == Access::Read { "Read" } else { "Write" };
-        let (name, element, shape) = (rust_literal(p.name), element_type(p.dtype), names::camel(p.name));
+        let most = item.units.as_ref().filter(|_| varies(item, i)).map_or(String::new(), |u| format!("<{}>", u.most));
+        let shape = format!("{}{most}", names::camel(p.name));
+        let (name, element) = (rust_literal(p.name), element_type(p.dtype));
         let (dtype, dims) = (format!("<{element} as {RT}::Element>::DTYPE"), format!("<{shape} as {RT}::Shape>::DIMS"));
         let access = format!("{RT}::dispatch::Access::{access}");
         line(out, 3, &format!("{V}::param({name}, {dtype}, {dims}, {access}),"));
     }
     line(out, 2, "],");
     line(out, 2, &format!("{weight:?},"));
+    line(out, 2, &item.units.as_ref().map_or("None,".into(), units));
     line(out, 2, "&[");
     for (v, variant) in variants.iter().enumerate() {
         line(out, 3, &format!("{V}::variant("));
-        line(out, 4, &format!("{RT}::Isa::{},", isa_variant(variant.isa)));
+        line(out, 4, &format!("{RT}::Isa::{}, {},", isa_variant(variant.isa), variant.most));
         program(out, 4, &variant.program, &format!("v{v}"));
         line(out, 4, "&[");
         for (i, (param, pack)) in variant.packs.iter().enumerate() {
@@ -153,16 +166,22 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
     }
 }
 
+/// Which parameters have how many units, as an argument.
+fn units(Range { least, most, params, .. }: &Range) -> String {
+    format!("{V}::units({least}, {most}, &{params:?}),")
+}
+
 /// The table entry of code that is not there: it matches every machine of the target, and its one phase calls a
 /// symbol that does not exist.
-fn unresolved_variant(params: &[Param]) -> Variant {
+fn unresolved_variant(params: &[Param], most: i64) -> Variant {
     let program = Program {
         symbol: "unresolved".into(),
         params: params
             .iter()
             .map(|p| CParam { name: p.name.into(), dtype: DType::F32, written: p.access != Access::Read })
             .collect(),
-        extents: vec![1],
+        extents: vec![(1, None)],
+        takes_units: false,
         workspace_bytes: 0,
         worker_bytes: 0,
     };
@@ -173,7 +192,7 @@ fn unresolved_variant(params: &[Param]) -> Variant {
         origin_detail: "built without a C compiler".into(),
         cost_us: None,
     };
-    Variant { isa: Isa::Portable, program, packs: vec![], choice }
+    Variant { isa: Isa::Portable, most, program, packs: vec![], choice }
 }
 
 /// The name of the level in the runtime's enum. Portable C is compiled for the lowest machine of the architecture.
@@ -190,7 +209,9 @@ fn isa_variant(isa: Isa) -> &'static str {
 /// The program of a variant or a pack, as an argument.
 fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
     let phases = program.extents.iter().enumerate();
-    let phases: Vec<String> = phases.map(|(i, extent)| format!("{V}::phase({prefix}_p{i}, {extent})")).collect();
+    let some = |of: &Option<First>| of.map_or("None".into(), |of| format!("Some({})", first(of)));
+    let phase = |(i, (extent, first)): (usize, &(i64, _))| format!("{V}::phase({prefix}_p{i}, {extent}, {})", some(first));
+    let phases: Vec<String> = phases.map(phase).collect();
     let sizes = format!("{}, {}", program.workspace_bytes, program.worker_bytes);
     line(out, depth, &format!("{V}::program(&[{}], {sizes}),", phases.join(", ")));
 }
@@ -227,6 +248,9 @@ fn functions(out: &mut String, program: &Program, prefix: &str, stand_in: Option
             for p in 0..program.params.len() {
                 line(out, 4, &format!("(*args.add({p})).cast(),"));
             }
+            if program.takes_units {
+                line(out, 4, &format!("(*args.add({RT}::dispatch::MAX_PARAMS)).addr() as i64,"));
+            }
             line(out, 4, "ws, worker, begin, end,");
             line(out, 3, ")");
             line(out, 2, "}");
@@ -239,7 +263,8 @@ fn functions(out: &mut String, program: &Program, prefix: &str, stand_in: Option
 pub(super) fn declaration(program: &Program, phase: usize) -> String {
     let params: Vec<String> =
         program.params.iter().map(|p| format!("{}: {}", c_name(&p.name), p.rust_type())).collect();
-    format!("fn {}_p{phase}({}, ws: *mut u8, worker: i64, begin: i64, end: i64);", program.symbol, params.join(", "))
+    let units = if program.takes_units { ", units: i64" } else { "" };
+    format!("fn {}_p{phase}({}{units}, ws: *mut u8, worker: i64, begin: i64, end: i64);", program.symbol, params.join(", "))
 }
 
 /// The name of a C parameter in the Rust declaration, where it only documents.

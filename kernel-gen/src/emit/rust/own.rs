@@ -192,7 +192,7 @@ fn variants(out: &mut String, module: &OwnModule, kernel: &OwnKernel, args: &[St
         line(out, 6, "&[");
         let OwnKernel { name, grid, block, shared_bytes, .. } = kernel;
         let shape =
-            LaunchShape { kernel: name, grid: *grid, block: *block, cluster: [1; 3], shared_bytes: *shared_bytes };
+            LaunchShape { kernel: name, grid: *grid, block: *block, cluster: [1; 3], shared_bytes: *shared_bytes, first: None };
         launch_table(out, 7, &shape, "None", args);
         line(out, 6, "],");
         line(out, 6, "&[],");
@@ -280,7 +280,7 @@ mod tests {
             "shared_bytes: 1024,",
             "Arch { name: \"sm_90a\", capability: (9, 0), exact: true }",
             "\"/kernel-gen-kernels/mine.sm_80.kgi\"",
-            "v1::param(\"y\", <f32 as kernel_gen_runtime::Element>::DTYPE, &[4, 64], kernel_gen_runtime::dispatch::Access::Write)",
+            "v2::param(\"y\", <f32 as kernel_gen_runtime::Element>::DTYPE, &[4, 64], kernel_gen_runtime::dispatch::Access::Write)",
             "preload(dev, &[&KERNEL_GEN_TABLE_0])",
         ] {
             assert!(text.contains(part), "{part}\n{text}");

@@ -20,7 +20,8 @@ fn item(name: &str, conv: Conv2d) -> Item {
     let program = Program {
         symbol: format!("kg_{name}"),
         params: params(&["x", "w", "bias", "y"]),
-        extents: vec![1, 8],
+        extents: vec![(1, None), (8, None)],
+        takes_units: false,
         workspace_bytes: 256,
         worker_bytes: 64,
     };
@@ -29,14 +30,15 @@ fn item(name: &str, conv: Conv2d) -> Item {
         program: Program {
             symbol: format!("kg_{name}_pack"),
             params: params(&["w", "packed"]),
-            extents: vec![4],
+            extents: vec![(4, None)],
+            takes_units: false,
             workspace_bytes: 0,
             worker_bytes: 0,
         },
     };
     let variant =
-        Variant { isa: Isa::X86_64V3, program, packs: vec![(1, pack)], choice: choice("direct v1", Some(12.5)) };
-    Item { name: name.into(), workload, slices: Default::default(), code: Code::Compiled(vec![variant]), cuda: vec![] }
+        Variant { isa: Isa::X86_64V3, most: 1, program, packs: vec![(1, pack)], choice: choice("direct v1", Some(12.5)) };
+    Item { name: name.into(), workload, slices: Default::default(), units: None, code: Code::Compiled(vec![variant]), cuda: vec![] }
 }
 
 fn choice(template: &str, cost_us: Option<f64>) -> Choice {
@@ -79,7 +81,7 @@ fn each_phase_is_declared_and_called_with_its_pointers() {
                        ws: *mut u8, worker: i64, begin: i64, end: i64);";
     assert!(text.contains(declaration), "{text}");
     assert!(text.contains("fn kg_plain_pack_p0(w: *const f32, packed: *mut f32, ws: *mut u8,"));
-    assert!(text.contains("v1::program(&[v1::phase(v0_p0, 1), v1::phase(v0_p1, 8)], 256, 64),"));
+    assert!(text.contains("v2::program(&[v2::phase(v0_p0, 1, None), v2::phase(v0_p1, 8, None)], 256, 64),"));
     assert!(text.contains("cost_us: Some(12.5)"));
 }
 
@@ -117,12 +119,14 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
             cluster: [2, 1, 1],
             dynamic_shared_bytes: 98304,
             overlap: Some(vec![1]),
+            first: None,
             params: vec![
                 Param::TensorMap(TensorMap {
                     base: TensorBase::Buffer(0),
                     offset: 0,
                     dtype: DType::F16,
                     dims: vec![64, 32],
+                    rows: 0,
                     strides: vec![128],
                     box_dims: vec![64, 8],
                     steps: vec![1, 1],
@@ -138,6 +142,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
         arch: "sm_90a".into(),
         capability: (9, 0),
         exact: true,
+        most: 1,
         program: program("plain"),
         packs: vec![(1, CudaPack { bytes: 64, program: program("plain_pack0") })],
         align: 16,
@@ -150,7 +155,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
     assert!(table.contains("kernel_gen_runtime::cuda::Arch { name: \"sm_90a\", capability: (9, 0), exact: true },"));
     let args = "KernelArg::Map(0), kernel_gen_runtime::cuda::KernelArg::Param(3), kernel_gen_runtime::cuda::KernelArg::Workspace(256)],";
     assert!(table.contains(args));
-    assert!(table.contains("v1::cuda::pack(1, 64,") && table.contains("v1::cuda::variant("), "{table}");
+    assert!(table.contains("v2::cuda::pack(1, 64,") && table.contains("v2::cuda::variant("), "{table}");
     // Entries without GPU code have an empty table, and nothing of it is named outside of the macro.
     assert_eq!(text.matches("cuda_table!(&[])").count(), 2);
     assert_eq!(text.matches("::cuda::").count(), table.matches("::cuda::").count());
@@ -159,7 +164,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
 #[test]
 fn the_file_names_its_format_and_its_generator_in_one_macro_around_all_items() {
     let text = file("pub const A: u32 = 1;\n");
-    let by = format!("kernel_gen_runtime::generated! {{ format 1, by \"kernel-gen {}\";", env!("CARGO_PKG_VERSION"));
+    let by = format!("kernel_gen_runtime::generated! {{ format 2, by \"kernel-gen {}\";", env!("CARGO_PKG_VERSION"));
     let (before, inside) = text.split_once(&by).unwrap();
     assert!(before.lines().all(|l| l.is_empty() || l.starts_with("//")), "{before}");
     assert!(inside.contains("pub const A") && inside.ends_with("}\n"));

@@ -2,17 +2,17 @@
 
 use super::items::Choice;
 use crate::emit::escape::rust_literal;
-use crate::ir::DType;
+use crate::ir::{DType, First};
 use std::fmt::Write;
 
 /// The name of the runtime in generated code. The runtime's macro brings it in, and so does each inner module.
 pub const RT: &str = "kernel_gen_runtime";
 
 /// The module of the constructors of tables, where [`USE_RT`] stands.
-pub(super) const V: &str = "v1";
+pub(super) const V: &str = "v2";
 
 /// Brings the runtime's name, and the module of constructors, into a module below the file's own.
-pub const USE_RT: &str = "use super::kernel_gen_runtime::{self, generated::v1};";
+pub const USE_RT: &str = "use super::kernel_gen_runtime::{self, generated::v2};";
 
 /// Appends a line, indented by so many steps; an empty line has no indentation.
 pub(super) fn line(out: &mut String, depth: usize, text: &str) {
@@ -46,4 +46,9 @@ pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
     line(out, depth + 1, &format!("origin_detail: {},", rust_literal(origin_detail)));
     line(out, depth + 1, &format!("cost_us: {cost_us:?},"));
     line(out, depth, "},");
+}
+
+/// How many iterations of a loop run for a number of units.
+pub(super) fn first(First { per, of, times }: First) -> String {
+    format!("{RT}::generated::{V}::First {{ per: {per}, of: {of}, times: {times} }}")
 }

@@ -143,6 +143,7 @@ fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
             .map(|p| match p {
                 Param::Buffer { index, .. } => format!("any{{params[{index}]}}"),
                 Param::Workspace { offset, .. } => format!("any{{workspace + {offset}}}"),
+                Param::Units(n) => format!("{n}"),
                 Param::TensorMap(map) => {
                     let base = match map.base {
                         TensorBase::Buffer(index) => format!("params[{index}]"),

@@ -200,7 +200,7 @@ fn driver(cases: &[Case]) -> String {
             t += &source.header.lines().filter(|l| l.starts_with("void ")).fold(String::new(), |t, l| t + l + "\n");
             let args: String = arguments.iter().map(|k| format!("p[{k}], ")).collect();
             let mut phases = String::new();
-            for Phase { symbol, extent, parallel } in &source.phases {
+            for Phase { symbol, extent, parallel, .. } in &source.phases {
                 let _ = writeln!(
                     t,
                     "static void run_{symbol}(void **p, unsigned char *ws, int64_t w, int64_t b, int64_t e) {{ {symbol}({args}ws, w, b, e); }}"

@@ -159,7 +159,8 @@ impl Bench {
             KernelArg::Param(i) => params.get(i).map(|p| p.address()),
             KernelArg::Within(i, offset) => params.get(i).map(|p| p.address() + offset),
             KernelArg::Workspace(offset) => workspace.map(|w| w.address() + offset),
-            KernelArg::Map(_) | KernelArg::Scalar(_) => None,
+            KernelArg::Int(n) => Some(u64::from(n as u32)),
+            KernelArg::Map(_) | KernelArg::Scalar(_) | KernelArg::Units => None,
         };
         let mut launches = vec![];
         for (start, function) in starts.iter().zip(&code.functions) {
@@ -172,7 +173,7 @@ impl Bench {
                 values.push(match arg {
                     KernelArg::Map(m) => {
                         let spec = maps.get(*m).filter(|s| (1..=5).contains(&s.rank)).ok_or_else(wanted)?;
-                        encode(self.context.driver, spec, address(spec.base).ok_or_else(wanted)?)?
+                        encode(self.context.driver, spec, address(spec.base).ok_or_else(wanted)?, 1)?
                     }
                     other => word(address(*other).ok_or_else(wanted)?),
                 });

@@ -29,6 +29,7 @@ fn start(launch: &Launch, maps: &[&TensorMap]) -> Start {
     let arg = |param: &Param| match param {
         Param::Buffer { index, .. } => KernelArg::Param(*index),
         Param::Workspace { offset, .. } => KernelArg::Workspace(offset.unsigned_abs()),
+        Param::Units(n) => KernelArg::Int(*n as i32),
         Param::TensorMap(map) => {
             KernelArg::Map(maps.iter().position(|m| *m == map).expect("the maps are those of the launches"))
         }
@@ -52,7 +53,7 @@ fn map(map: &TensorMap) -> TensorMapSpec {
     };
     let (dims, strides, box_dims, steps) = map.driver_lists();
     let (data_type, rank, swizzle) = (map.driver_type(), map.dims.len() as u32, map.driver_swizzle());
-    TensorMapSpec { base, data_type, rank, dims, strides, box_dims, steps, swizzle }
+    TensorMapSpec { base, data_type, rank, dims, rows: map.rows, strides, box_dims, steps, swizzle }
 }
 
 impl<'b> Loaded<'b> {

@@ -1,0 +1,604 @@
+//! Makes a kernel of the most units into one of as many as a launch says.
+//!
+//! ```text
+//! param x: f32[64, 49] ..                            size n most 64 of x, y
+//! for tile in 0..392 grid.x {                        for tile in 0..392 grid.x first 49 of 8 times 1 {
+//!   .. x[(tile * 8 + t) / 49, ..]            ->        .. x[min((tile * 8 + t) / 49, n * 1 - 1), ..]
+//!   y[(tile * 8 + t) / 49, ..] = ..                    if (tile * 8 + t) / 49 < n * 1 { y[..] = .. }
+//! ```
+//! A *unit* is an image, a row: what the first dimension of a tensor holds as many of as the launch says. Units do not depend
+//! on each other, so what the kernel computes of the first `n` is right whatever the others hold; they need not even be there.
+//! Three things follow, and the kernel is otherwise as it was verified:
+//!
+//! * A store beyond the last unit does not happen: it gets a condition.
+//! * A read beyond it reads something that is there: its index is at most the last one's. What it reads decides about outputs that are not
+//!   stored only. The copy engine (TMA) needs neither: its map of the tensor says how large that is.
+//! * Blocks, parallel iterations and tiles all of whose stores are beyond the last unit do not run: of a loop at the top the
+//!   first iterations run ([`Size::first`]), and the rounds of blocks that stay get a condition, the same for all their threads.
+//!
+//! Where one of these decides the others, they are left out: an iteration that runs has a unit, and if its tile has rows of one unit only,
+//! all of them are there.
+//!
+//! Launches that write a workspace compute all of it, for all units: what of it the outputs depend on is not known here.
+
+use super::pass::{LowerError, LowerOptions};
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::simplify;
+use crate::integer::gcd;
+use crate::ir::{
+    BinOp, BufferId, Expr, First, For, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Size, Stmt, Tile, VarId, visit,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What varies in size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Units {
+    /// The most units, which the kernel is made for; at least 1.
+    pub most: i64,
+    /// Positions of the parameters whose units they are.
+    pub params: Vec<usize>,
+}
+
+/// The pass.
+pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
+    let Some(units) = &options.units else { return Ok(kernel) };
+    let varying: Vec<BufferId> = units.params.iter().map(|i| kernel.params[*i]).collect();
+    for b in &varying {
+        let buffer = kernel.buffer(*b);
+        if buffer.shape[0] % units.most != 0 {
+            let why = format!("it has the shape {:?} there, which does not begin with the units", buffer.shape);
+            return Err(LowerError::NotNarrow { buffer: buffer.name.clone(), why });
+        }
+    }
+    let var = kernel.fresh_var("units");
+    kernel.size = Some(Size { var, most: units.most, varying, first: vec![] });
+    let body = std::mem::take(&mut kernel.body);
+    let mut ranges = Ranges::of_kernel(&kernel);
+    visit::loops(&body).into_iter().for_each(|l| ranges.insert_loop(l));
+    let mut narrow = Narrow { lets: lets(&body), kernel, ranges, vectorized: BTreeSet::new() };
+    let vectorized = visit::loops(&body).into_iter().filter(|l| l.kind == LoopKind::Vectorized);
+    narrow.vectorized.extend(vectorized.map(|l| l.var));
+    let body = body.into_iter().map(|s| narrow.top(s)).collect::<Result<_, _>>()?;
+    narrow.kernel.body = body;
+    Ok(narrow.kernel)
+}
+
+/// The values of all `let`s that read no memory, in terms of loops.
+fn lets(body: &[Stmt]) -> BTreeMap<VarId, Expr> {
+    let mut all: BTreeMap<VarId, Expr> = BTreeMap::new();
+    body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            let Stmt::Let { var, value } = s else { return };
+            let mut reads = false;
+            value.walk(&mut |e| reads |= matches!(e, Expr::Load(..)));
+            if !reads {
+                let value = inline(&all, value.clone());
+                all.insert(*var, value);
+            }
+        });
+    });
+    all
+}
+
+/// The expression in terms of loops.
+fn inline(lets: &BTreeMap<VarId, Expr>, e: Expr) -> Expr {
+    e.map(&mut |e| match e {
+        Expr::Var(v) => lets.get(&v).cloned().unwrap_or(Expr::Var(v)),
+        other => other,
+    })
+}
+
+/// That `row < n * rows` for the number `n` of units.
+#[derive(Clone, PartialEq, Debug)]
+struct Fact {
+    row: Expr,
+    rows: i64,
+}
+
+impl Fact {
+    /// The same without a division: `row / 7 < n * rows` is `row < n * 7 * rows`.
+    fn undivided(mut self) -> Fact {
+        while let Expr::Binary(BinOp::Div, row, by) = &self.row
+            && let Some(by @ 1..) = by.as_int()
+        {
+            self = Fact { row: (**row).clone(), rows: self.rows.saturating_mul(by) };
+        }
+        self
+    }
+}
+
+struct Narrow {
+    kernel: Kernel,
+    lets: BTreeMap<VarId, Expr>,
+    /// Of all loops, and of the number of units.
+    ranges: Ranges,
+    vectorized: BTreeSet<VarId>,
+}
+
+/// A place where a statement writes a tensor that varies: the row, and the tensor's rows a unit.
+type Written = (Expr, i64);
+
+impl Narrow {
+    fn refuse<T>(&self, b: BufferId, why: impl Into<String>) -> Result<T, LowerError> {
+        Err(LowerError::NotNarrow { buffer: self.kernel.buffer(b).name.clone(), why: why.into() })
+    }
+
+    fn rows(&self, b: BufferId) -> Option<i64> {
+        self.kernel.rows_a_unit(b)
+    }
+
+    /// The number of rows that there are.
+    fn limit(&self, rows: i64) -> Expr {
+        let units = self.kernel.size.as_ref().expect("the pass has made it").var;
+        Expr::Var(units) * rows
+    }
+
+    /// What a statement at the top writes of tensors that vary; none if it writes other memory that the caller or other launches see,
+    /// or nothing.
+    fn written(&self, s: &Stmt) -> Option<Vec<Written>> {
+        let (mut all, mut others) = (vec![], false);
+        let mut inside = BTreeSet::new();
+        s.walk(&mut |s| {
+            if let Stmt::Alloc(b) = s {
+                inside.insert(*b);
+            }
+            s.accesses(&mut |a| {
+                if !a.writes || self.kernel.buffer(a.buffer).scope != Scope::Global || inside.contains(&a.buffer) {
+                    return;
+                }
+                match self.rows(a.buffer) {
+                    Some(rows) => all.push((simplify(&inline(&self.lets, a.index[0].clone()), &self.ranges), rows)),
+                    None => others = true,
+                }
+            });
+        });
+        (!others && !all.is_empty()).then_some(all)
+    }
+
+    /// A statement at the top: a launch, a phase.
+    fn top(&mut self, s: Stmt) -> Result<Stmt, LowerError> {
+        let Some(written) = self.written(&s) else { return self.stmt(s, &[]) };
+        if let Some((var, first, facts)) = self.first(&s, &written) {
+            self.kernel.size.as_mut().expect("the pass has made it").first.push((var, first));
+            return self.stmt(s, &facts);
+        }
+        match &s {
+            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)) => {
+                let guards = self.rounds(&s);
+                let s = self.guarded(s, &guards);
+                self.stmt(s, &[])
+            }
+            _ => {
+                let s = self.units_apart(s, &BTreeSet::new());
+                self.stmt(s, &[])
+            }
+        }
+    }
+
+    /// Of which loop over blocks or parallel iterations only the first need to run, and what is known in them then.
+    fn first(&self, s: &Stmt, written: &[Written]) -> Option<(VarId, First, Vec<Fact>)> {
+        let mut all: Vec<&For> = vec![];
+        s.walk(&mut |s| {
+            if let Stmt::For(l) = s
+                && matches!(l.kind, LoopKind::Grid(_) | LoopKind::Parallel)
+            {
+                all.push(l);
+            }
+        });
+        let alone = |l: &&&For| l.kind == LoopKind::Parallel || all.iter().filter(|o| o.kind == l.kind).count() == 1;
+        let of = |l: &&For| {
+            let outer = BTreeSet::from([l.var]);
+            let facts: Vec<Fact> =
+                written.iter().map(|(row, rows)| self.least(row, *rows, &outer)).collect::<Option<_>>()?;
+            let mut firsts = facts.iter().map(|fact| first_of(&fact.row, l.var, fact.rows));
+            let first = firsts.next()??;
+            let same = firsts.all(|other| other == Some(first));
+            (same && first.iterations(1) < l.extent).then_some((l.var, first, l.extent, facts))
+        };
+        let best = all.iter().filter(alone).filter_map(of).max_by_key(|(_, first, extent, _)| extent / first.iterations(1));
+        best.map(|(var, first, _, facts)| (var, first, facts))
+    }
+
+    /// What holds of the least row that is written where only `outer` loops are decided, if anything is written.
+    fn least(&self, row: &Expr, rows: i64, outer: &BTreeSet<VarId>) -> Option<Fact> {
+        let row = simplify(&least(row, outer, &self.ranges)?, &self.ranges);
+        Some(Fact { row, rows })
+    }
+
+    /// The conditions of what blocks that stay do in a round, each with what is to be added to it. A condition that several roles of
+    /// a block have in common, and of whose rounds one role's stores are all behind the last unit, is false in all of them.
+    fn rounds(&self, launch: &Stmt) -> Vec<(VarId, Expr, Fact)> {
+        let mut found: Vec<Round> = vec![];
+        self.collect(launch, &mut vec![], &mut found);
+        let mut out = vec![];
+        for (i, round) in found.iter().enumerate() {
+            if found[..i].iter().any(|other| other.key == round.key) {
+                continue;
+            }
+            let same: Vec<&Round> = found.iter().filter(|other| other.key == round.key).collect();
+            // What threads wait for is either in these rounds, or made before them.
+            let inside: usize = same.iter().map(|r| waits(r.body)).sum();
+            if inside != waits(std::slice::from_ref(launch)) {
+                continue;
+            }
+            let least = |r: &&Round| {
+                let written = r.body.iter().filter_map(|s| self.written(s)).flatten();
+                let facts: Option<Vec<Fact>> = written.map(|(row, rows)| self.least(&row, rows, &r.outer)).collect();
+                facts.map(|facts| facts.into_iter().map(|f| (f, r.var)).collect::<Vec<_>>())
+            };
+            let Some(facts) = same.iter().map(least).collect::<Option<Vec<_>>>() else { continue };
+            let mut facts = facts.into_iter().flatten();
+            let Some((fact, of)) = facts.next() else { continue };
+            let to = |fact: &Fact, from: VarId, to: VarId| Fact { row: fact.row.clone().subst(from, &to.into()), ..*fact };
+            if facts.any(|(other, var)| to(&other, var, of) != fact) || !rises(&fact.row, of) {
+                continue;
+            }
+            out.extend(same.iter().map(|r| (r.var, r.cond.clone(), to(&fact, of, r.var))));
+        }
+        out
+    }
+
+    /// The rounds of a launch.
+    fn collect<'s>(&self, s: &'s Stmt, loops: &mut Vec<&'s For>, found: &mut Vec<Round<'s>>) {
+        match s {
+            Stmt::For(l) => {
+                loops.push(l);
+                l.body.iter().for_each(|s| self.collect(s, loops, found));
+                loops.pop();
+            }
+            Stmt::If { cond, then, otherwise } => {
+                if let Some(round) = self.round(cond, then, loops).filter(|_| otherwise.is_empty()) {
+                    found.push(round);
+                    return;
+                }
+                then.iter().chain(otherwise).for_each(|s| self.collect(s, loops, found));
+            }
+            _ => {}
+        }
+    }
+
+    /// A condition on blocks and one serial loop as that of a round.
+    fn round<'s>(&self, cond: &Expr, body: &'s [Stmt], loops: &[&For]) -> Option<Round<'s>> {
+        let inlined = inline(&self.lets, cond.clone());
+        let mut free = BTreeSet::new();
+        inlined.walk(&mut |e| {
+            if let Expr::Var(v) = e {
+                free.insert(*v);
+            }
+        });
+        let mentioned: Vec<&&For> = loops.iter().filter(|l| free.contains(&l.var)).collect();
+        let blocks = |l: &&&&For| matches!(l.kind, LoopKind::Grid(_));
+        let [serial] = mentioned.iter().filter(|l| !blocks(l)).collect::<Vec<_>>()[..] else { return None };
+        if serial.kind != LoopKind::Serial || mentioned.len() != free.len() {
+            return None;
+        }
+        // One name for the loop of all roles.
+        let key = inlined.subst(serial.var, &Expr::Int(-serial.extent));
+        Some(Round { key, var: serial.var, cond: cond.clone(), outer: free, body })
+    }
+
+    /// Adds to conditions of rounds.
+    fn guarded(&self, s: Stmt, guards: &[(VarId, Expr, Fact)]) -> Stmt {
+        let mut all = visit::rewrite(vec![s], &mut |s| match s {
+            Stmt::If { cond, then, otherwise } => {
+                let guard = guards.iter().find(|(var, of, _)| *of == cond && mentions(&self.lets, &cond, *var));
+                let cond = match guard {
+                    Some((.., fact)) => cond.and(fact.row.clone().lt(self.limit(fact.rows))),
+                    None => cond,
+                };
+                vec![Stmt::If { cond, then, otherwise }]
+            }
+            other => vec![other],
+        });
+        all.pop().expect("one statement stays one")
+    }
+
+    /// Gives the bodies of serial loops over units a condition, where what they leave to later iterations is theirs alone.
+    fn units_apart(&self, s: Stmt, outer: &BTreeSet<VarId>) -> Stmt {
+        let Stmt::For(l) = s else { return s };
+        let mut outer = outer.clone();
+        outer.insert(l.var);
+        let guard = || {
+            let written = self.written(&Stmt::For(l.clone()))?;
+            let facts: Vec<Fact> =
+                written.iter().map(|(row, rows)| self.least(row, *rows, &outer)).collect::<Option<_>>()?;
+            let fact = facts.first()?.clone();
+            let apart = facts.iter().all(|f| *f == fact) && rises(&fact.row, l.var) && fact.row.mentions(l.var);
+            (apart && l.kind == LoopKind::Serial && !self.leaves_something(&l)).then_some(fact)
+        };
+        match guard() {
+            Some(fact) => {
+                let cond = fact.row.lt(self.limit(fact.rows));
+                Stmt::For(For { body: vec![Stmt::if_(cond, l.body)], ..l })
+            }
+            None => {
+                let body = l.body.into_iter().map(|s| self.units_apart(s, &outer)).collect();
+                Stmt::For(For { body, ..l })
+            }
+        }
+    }
+
+    /// Whether a loop writes memory, other than tensors that vary, that is there before or behind an iteration.
+    fn leaves_something(&self, l: &For) -> bool {
+        let (mut inside, mut found) = (BTreeSet::new(), false);
+        l.body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                if let Stmt::Alloc(b) = s {
+                    inside.insert(*b);
+                }
+                s.accesses(&mut |a| found |= a.writes && !inside.contains(&a.buffer) && self.rows(a.buffer).is_none());
+            });
+        });
+        found
+    }
+
+    /// Whether what is known says that the rows `row..row + width` exist.
+    fn exists(&self, row: &Expr, width: i64, rows: i64, facts: &[Fact]) -> bool {
+        let last = simplify(&inline(&self.lets, row.clone() + (width - 1)), &self.ranges);
+        let wanted = Fact { row: last, rows }.undivided();
+        facts.iter().any(|fact| {
+            let fact = fact.clone().undivided();
+            // Where both count in the same steps, being below means being below by a step.
+            let step = gcd(fact.rows, divisor(&fact.row));
+            let beyond = bounds(&simplify(&(wanted.row.clone() - fact.row.clone()), &self.ranges), &self.ranges);
+            fact.rows == wanted.rows && beyond.is_some_and(|(_, most)| most < step)
+        })
+    }
+
+    /// The row and the number of rows that an index along the first dimension names.
+    fn span(&self, b: BufferId, index: &Expr) -> Result<(Expr, i64), LowerError> {
+        match index {
+            Expr::Ramp { base, stride: 1, lanes } => Ok(((**base).clone(), i64::from(*lanes))),
+            Expr::Ramp { .. } => self.refuse(b, "a vector lies across its units"),
+            Expr::Broadcast(row, _) => Ok(((**row).clone(), 1)),
+            row => Ok((row.clone(), 1)),
+        }
+    }
+
+    /// Whether an access must be made sure of: nothing where its rows exist, else whether it may be.
+    fn doubtful(&self, b: BufferId, row: &Expr, width: i64, facts: &[Fact]) -> Result<bool, LowerError> {
+        let rows = self.rows(b).expect("it varies");
+        let lanes = self.vectorized.iter().filter(|v| mentions(&self.lets, row, **v)).collect::<Vec<_>>();
+        let reach: i64 = lanes.iter().map(|v| self.ranges.get(**v).map_or(1, |(_, most)| most + 1)).product();
+        if self.exists(row, width, rows, facts) {
+            return Ok(false);
+        }
+        let base = lanes.iter().fold(inline(&self.lets, row.clone()), |row, v| row.subst(**v, &Expr::Int(0)));
+        let whole = width * reach;
+        if whole > 1 && (rows % whole != 0 || divisor(&simplify(&base, &self.ranges)) % whole != 0) {
+            return self.refuse(b, format!("{whole} of its rows are taken together, of {rows} a unit"));
+        }
+        Ok(true)
+    }
+
+    /// An index that stays within the units that there are.
+    fn clamped(&self, b: BufferId, index: &Expr, width: i64, facts: &[Fact]) -> Result<Expr, LowerError> {
+        let rows = self.rows(b).expect("it varies");
+        let (row, lanes) = self.span(b, index)?;
+        if !self.doubtful(b, &row, lanes * width, facts)? {
+            return Ok(index.clone());
+        }
+        let row = row.min(self.limit(rows) - lanes * width);
+        Ok(match index {
+            Expr::Ramp { stride, lanes, .. } => Expr::Ramp { base: Box::new(row), stride: *stride, lanes: *lanes },
+            Expr::Broadcast(_, lanes) => Expr::Broadcast(Box::new(row), *lanes),
+            _ => row,
+        })
+    }
+
+    /// Makes sure of the loads in an expression.
+    fn expr(&self, e: Expr, facts: &[Fact]) -> Result<Expr, LowerError> {
+        let mut fault = None;
+        let e = e.map(&mut |e| match e {
+            Expr::Load(b, mut index) if self.rows(b).is_some() => {
+                match self.clamped(b, &index[0], 1, facts) {
+                    Ok(row) => index[0] = row,
+                    Err(error) => fault = Some(error),
+                }
+                Expr::Load(b, index)
+            }
+            other => other,
+        });
+        fault.map_or(Ok(e), Err)
+    }
+
+    fn block(&mut self, block: Vec<Stmt>, facts: &[Fact]) -> Result<Vec<Stmt>, LowerError> {
+        block.into_iter().map(|s| self.stmt(s, facts)).collect()
+    }
+
+    /// Makes sure of all accesses of a statement, under what is known.
+    fn stmt(&mut self, s: Stmt, facts: &[Fact]) -> Result<Stmt, LowerError> {
+        let mut fault = None;
+        let s = match s {
+            Stmt::For(l) => return Ok(Stmt::For(For { body: self.block(l.body, facts)?, ..l })),
+            Stmt::If { cond, then, otherwise } => {
+                let cond = self.expr(cond, facts)?;
+                let mut known = facts.to_vec();
+                self.assume(&cond, &mut known);
+                let then = self.block(then, &known)?;
+                return Ok(Stmt::If { cond, then, otherwise: self.block(otherwise, facts)? });
+            }
+            other => other.map_exprs(&mut |e| match self.expr(e.clone(), facts) {
+                Ok(e) => e,
+                Err(error) => {
+                    fault = Some(error);
+                    e
+                }
+            }),
+        };
+        if let Some(error) = fault {
+            return Err(error);
+        }
+        match s {
+            Stmt::Store { buffer, ref indices, .. } | Stmt::Reduce { buffer, ref indices, .. } => {
+                let Some(rows) = self.rows(buffer) else { return Ok(s) };
+                let (row, width) = self.span(buffer, &indices[0])?;
+                if !self.doubtful(buffer, &row, width, facts)? {
+                    return Ok(s);
+                }
+                // Of rows that are stored together the first exists if all do.
+                let lanes = self.vectorized.iter().fold(row, |row, v| row.subst(*v, &Expr::Int(0)));
+                Ok(Stmt::if_(lanes.lt(self.limit(rows)), vec![s]))
+            }
+            Stmt::Transpose { ref dst, ref src } => {
+                self.must_exist(dst, facts)?;
+                self.must_exist(src, facts)?;
+                Ok(s)
+            }
+            Stmt::Gpu(Gpu::CopyAsync { dst, mut src, guard }) => {
+                if self.rows(src.buffer).is_some() {
+                    src.origin[0] = self.clamped(src.buffer, &src.origin[0], src.extents[0], facts)?;
+                }
+                Ok(Stmt::Gpu(Gpu::CopyAsync { dst, src, guard }))
+            }
+            Stmt::Gpu(Gpu::TensorLoad { .. } | Gpu::TensorStore { .. }) => Ok(s),
+            Stmt::Gpu(ref gpu) => {
+                gpu.all_tiles().into_iter().try_for_each(|tile| self.must_exist(tile, facts))?;
+                Ok(s)
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// What a condition says of rows.
+    fn assume(&self, cond: &Expr, facts: &mut Vec<Fact>) {
+        let units = self.kernel.size.as_ref().map(|size| size.var);
+        match cond {
+            Expr::Binary(BinOp::And, a, b) => {
+                self.assume(a, facts);
+                self.assume(b, facts);
+            }
+            Expr::Binary(BinOp::Lt, row, limit) => {
+                let rows = match &**limit {
+                    Expr::Var(v) if Some(*v) == units => Some(1),
+                    Expr::Binary(BinOp::Mul, v, rows) if units.is_some_and(|u| **v == Expr::Var(u)) => rows.as_int(),
+                    _ => None,
+                };
+                let row = simplify(&inline(&self.lets, (**row).clone()), &self.ranges);
+                facts.extend(rows.map(|rows| Fact { row, rows }));
+            }
+            _ => {}
+        }
+    }
+
+    /// Refuses a tile of a tensor that varies whose rows may not all exist.
+    fn must_exist(&self, tile: &Tile, facts: &[Fact]) -> Result<(), LowerError> {
+        match self.rows(tile.buffer) {
+            Some(rows) if !self.exists(&tile.origin[0], tile.extents[0], rows, facts) => {
+                self.refuse(tile.buffer, format!("{} of its rows are taken together", tile.extents[0]))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a role does in a round.
+struct Round<'s> {
+    /// The condition, with one name for the loop over rounds in all roles.
+    key: Expr,
+    /// The loop over rounds.
+    var: VarId,
+    cond: Expr,
+    /// The loops that decide the round's tile.
+    outer: BTreeSet<VarId>,
+    body: &'s [Stmt],
+}
+
+/// Statements that may wait for others, or that others may wait for.
+fn waits(body: &[Stmt]) -> usize {
+    let mut count = 0;
+    body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            let Stmt::Gpu(gpu) = s else { return };
+            let makes = matches!(gpu, Gpu::Mbarrier(_, MbarrierOp::Init(_)));
+            count += usize::from(!makes && (gpu.slot().is_some() || matches!(gpu, Gpu::NamedBarrier { .. })));
+        });
+    });
+    count
+}
+
+/// Whether an expression depends on a variable, by way of `let`s or not.
+fn mentions(lets: &BTreeMap<VarId, Expr>, e: &Expr, var: VarId) -> bool {
+    inline(lets, e.clone()).mentions(var)
+}
+
+/// The least value of an expression where the variables that are not `outer` may have any value of theirs; none if not known.
+fn least(e: &Expr, outer: &BTreeSet<VarId>, ranges: &Ranges) -> Option<Expr> {
+    let (mut inner, mut reads) = (false, false);
+    e.walk(&mut |e| match e {
+        Expr::Var(v) => inner |= !outer.contains(v),
+        Expr::Load(..) => reads = true,
+        _ => {}
+    });
+    let constant = || bounds(e, ranges).map(|(lo, _)| Expr::Int(lo));
+    if reads {
+        return None;
+    }
+    if !inner {
+        return Some(e.clone());
+    }
+    match e {
+        Expr::Binary(op @ (BinOp::Add | BinOp::Min | BinOp::Max), a, b) => {
+            Some(Expr::bin(*op, least(a, outer, ranges)?, least(b, outer, ranges)?))
+        }
+        Expr::Binary(BinOp::Sub, a, b) => {
+            let (_, most) = bounds(b, ranges)?;
+            Some(least(a, outer, ranges)? - most)
+        }
+        Expr::Binary(op @ (BinOp::Mul | BinOp::Div), a, b) if b.as_int().is_some_and(|n| n > 0) => {
+            Some(Expr::bin(*op, least(a, outer, ranges)?, (**b).clone()))
+        }
+        Expr::Ramp { base, stride: 0.., .. } | Expr::Broadcast(base, _) => least(base, outer, ranges),
+        _ => constant(),
+    }
+}
+
+/// Whether an expression never falls as the variable rises.
+fn rises(e: &Expr, var: VarId) -> bool {
+    match e {
+        e if !e.mentions(var) => true,
+        Expr::Var(_) => true,
+        Expr::Binary(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => rises(a, var) && rises(b, var),
+        Expr::Binary(BinOp::Sub, a, b) => rises(a, var) && !b.mentions(var),
+        Expr::Binary(BinOp::Mul | BinOp::Div, a, b) => rises(a, var) && b.as_int().is_some_and(|n| n >= 0),
+        _ => false,
+    }
+}
+
+/// How many values of the variable, from 0 on, have `row < n * rows`, for each `n`; none if that is not of the form.
+fn first_of(row: &Expr, var: VarId, rows: i64) -> Option<First> {
+    // `row < limit`, with a limit of the same form, is solved from the outside to the inside.
+    let (mut row, mut limit) = (row, First { per: rows, of: 1, times: 1 });
+    loop {
+        let (op, inner, by) = match row {
+            Expr::Var(v) if *v == var => return Some(limit),
+            Expr::Binary(op @ (BinOp::Mul | BinOp::Div), inner, by) => (op, &**inner, by.as_int().filter(|n| *n > 0)?),
+            _ => return None,
+        };
+        let First { per, of, times } = limit;
+        limit = match op {
+            // `x / by < limit` where `x < limit * by`.
+            BinOp::Div if of == 1 => First { per: per.checked_mul(by)?, ..limit },
+            BinOp::Div => First { times: times.checked_mul(by)?, ..limit },
+            // `x * by < limit` where `x < ceil(limit / by)`.
+            _ if times % by == 0 => First { times: times / by, ..limit },
+            _ if by % times == 0 => {
+                let by = by / times;
+                let common = gcd(per, of.checked_mul(by)?);
+                First { per: per / common, of: of * by / common, times: 1 }
+            }
+            _ => return None,
+        };
+        row = inner;
+    }
+}
+
+/// A number that divides an expression whatever its variables are; 0 of zero.
+fn divisor(e: &Expr) -> i64 {
+    match e {
+        Expr::Int(n) => n.saturating_abs(),
+        Expr::Binary(BinOp::Add | BinOp::Sub, a, b) => gcd(divisor(a), divisor(b)),
+        Expr::Binary(BinOp::Mul, a, b) => divisor(a).saturating_mul(divisor(b)).max(1),
+        _ => 1,
+    }
+}

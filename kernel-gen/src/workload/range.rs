@@ -1,0 +1,151 @@
+//! Workloads whose number of images or rows is known at run time only.
+
+use super::Workload;
+use super::layout::ConvLayout;
+use super::naive::naive;
+use super::param::Role;
+use crate::ir::{BufferId, Expr, Kernel, Stmt, VarId, visit};
+use std::collections::BTreeMap;
+
+/// How many *units* a workload may have: images, rows, what the first dimension of its input holds. The workload itself is
+/// that of the most.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// The fewest, 1 at least.
+    pub least: i64,
+    /// The most.
+    pub most: i64,
+    /// Positions of the parameters whose first dimension holds the units.
+    pub params: Vec<usize>,
+    /// What a unit adds to each size of the operator.
+    steps: Vec<i64>,
+}
+
+impl Range {
+    /// The range of a workload of the most units; `fewer` has one less.
+    ///
+    /// # Errors
+    ///
+    /// Why the workload cannot be of any number of units.
+    pub fn of(least: i64, most: i64, workload: &Workload, fewer: &Workload) -> Result<Range, String> {
+        let sizes = workload.op.get().sizes().into_iter().zip(fewer.op.get().sizes());
+        let steps = sizes.map(|(more, fewer)| more - fewer).collect();
+        let mut params = vec![];
+        for (i, (p, q)) in workload.params().into_iter().zip(fewer.params()).enumerate() {
+            if p.shape == q.shape {
+                continue;
+            }
+            if p.shape.first() != Some(&most) || p.shape.get(1..) != q.shape.get(1..) {
+                return Err(format!("`{}` would be {:?} of {most} and {:?} of {}", p.name, p.shape, q.shape, most - 1));
+            }
+            if p.role == Role::Weight {
+                return Err(format!("`{}` is a weight, which does not change from call to call", p.name));
+            }
+            params.push(i);
+        }
+        let range = Range { least, most, params, steps };
+        range.check(&naive(workload))?;
+        Ok(range)
+    }
+
+    /// The workload of 1 to so many units (at least 2), where it can be of any number of them: what a spec says by a range in the
+    /// place of the first dimensions.
+    pub fn up_to(workload: &Workload, most: i64) -> Option<(Workload, Range)> {
+        let op = workload.op.get();
+        let (kind, layout) = (op.kind(), op.layout().unwrap_or(ConvLayout::Nchw));
+        let sizes = op.sizes();
+        let of = |at: &[usize], units: i64| {
+            let mut sizes = sizes.clone();
+            at.iter().for_each(|i| sizes[*i] = units);
+            let workload = Workload { op: (kind.of_sizes)(layout, &sizes)?, ..workload.clone() };
+            workload.validate().is_ok().then_some(workload)
+        };
+        // The dimension of one operand, or of two that share it.
+        let alone = (0..sizes.len()).map(|i| vec![i]);
+        let both = (0..sizes.len()).flat_map(|i| (i + 1..sizes.len()).map(move |j| vec![i, j]));
+        alone.chain(both).find_map(|at| {
+            let largest = of(&at, most)?;
+            let range = Range::of(1, most, &largest, &of(&at, most - 1)?).ok()?;
+            Some((largest, range))
+        })
+    }
+
+    /// The workload of so many units.
+    ///
+    /// # Panics
+    ///
+    /// If the range has no such number.
+    pub fn at(&self, workload: &Workload, units: i64) -> Workload {
+        assert!((1..=self.most).contains(&units), "there are 1 to {} units, and not {units}", self.most);
+        let op = workload.op.get();
+        let fewer = self.most - units;
+        let sizes: Vec<i64> = op.sizes().iter().zip(&self.steps).map(|(size, step)| size - fewer * step).collect();
+        let op = (op.kind().of_sizes)(op.layout().unwrap_or(ConvLayout::Nchw), &sizes);
+        let op = op.expect("the operator has such a size where it has a larger one");
+        Workload { op, ..workload.clone() }
+    }
+
+    /// Whether no output depends on another unit than its own: in the definition, whatever is read or written of what holds units is
+    /// that of one loop.
+    fn check(&self, kernel: &Kernel) -> Result<(), String> {
+        let varying: Vec<BufferId> = self.params.iter().map(|i| kernel.params[*i]).collect();
+        let writes = |b: &BufferId| kernel.body.iter().any(|s| s.writes(*b));
+        if !varying.iter().any(writes) {
+            return Err("no output has them".into());
+        }
+        for s in &kernel.body {
+            let lets = lets(s);
+            let (mut unit, mut fault): (Option<VarId>, Option<BufferId>) = (None, None);
+            s.walk(&mut |s| {
+                s.accesses(&mut |a| {
+                    // What a launch leaves for another holds units, too.
+                    let is_param = kernel.params.contains(&a.buffer);
+                    let holds = if is_param { varying.contains(&a.buffer) } else { !allocates(&kernel.body, a.buffer) };
+                    if !holds && !(is_param && a.writes) {
+                        return;
+                    }
+                    match of_loop(&a.index[0], &lets) {
+                        Some(var) if *unit.get_or_insert(var) == var => {}
+                        _ => fault = Some(a.buffer),
+                    }
+                });
+            });
+            let extent = unit.and_then(|var| visit::find_loop(std::slice::from_ref(s), var)).map(|l| l.extent);
+            if fault.is_none() && unit.is_some() && extent != Some(self.most) {
+                fault = varying.first().copied();
+            }
+            if let Some(b) = fault {
+                return Err(format!("an output of one depends on `{}` of another", kernel.buffer(b).name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a buffer is allocated within a statement of the kernel's top, and so is not there for the others.
+fn allocates(body: &[Stmt], b: BufferId) -> bool {
+    body.iter().filter(|s| matches!(s, Stmt::For(_) | Stmt::If { .. })).any(|s| {
+        let mut found = false;
+        s.walk(&mut |s| found |= *s == Stmt::Alloc(b));
+        found
+    })
+}
+
+/// The values that are named within a statement.
+fn lets(s: &Stmt) -> BTreeMap<VarId, &Expr> {
+    let mut all = BTreeMap::new();
+    s.walk(&mut |s| {
+        if let Stmt::Let { var, value } = s {
+            all.insert(*var, value);
+        }
+    });
+    all
+}
+
+/// The loop whose variable an index is.
+fn of_loop(index: &Expr, lets: &BTreeMap<VarId, &Expr>) -> Option<VarId> {
+    match index {
+        Expr::Var(v) => lets.get(v).map_or(Some(*v), |value| of_loop(value, lets)),
+        _ => None,
+    }
+}
