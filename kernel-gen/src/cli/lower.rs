@@ -5,12 +5,12 @@ use super::project::{Files, Project, target};
 use super::space::find_template;
 use crate::generate::try_workload;
 use crate::ir::Kernel;
-use crate::lower::{Lowered, Unlowered, lower_for, with_barriers};
+use crate::lower::{Lowered, Units, Unlowered, lower_units, with_barriers};
 use crate::model::{Options, choose};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::{Registry, Scheduled, Template};
-use crate::workload::{Workload, naive};
+use crate::workload::{Range, Workload, naive};
 use clap::Args;
 use std::fmt::Write;
 
@@ -28,6 +28,9 @@ pub(super) struct Selection {
     /// Config, such as "tile=8 order=(0,1)", or the index of one [default: the one that is chosen, or the default]
     #[arg(long, value_name = "CONFIG")]
     config: Option<String>,
+    /// As a kernel for 1 to so many images or rows, of which a launch says how many there are
+    #[arg(long, value_name = "MOST", value_parser = clap::value_parser!(i64).range(2..=65536))]
+    units: Option<i64>,
     #[command(flatten)]
     files: Files,
 }
@@ -40,6 +43,8 @@ pub(super) struct Selected<'a> {
     pub(super) config: Config,
     /// Where the config comes from, for people.
     pub(super) origin: String,
+    /// What the kernel is to be made for, if a launch says how many units there are.
+    pub(super) units: Option<Units>,
 }
 
 impl Selection {
@@ -47,6 +52,14 @@ impl Selection {
     pub(super) fn resolve<'a>(&self, registry: &'a Registry) -> Result<Selected<'a>, Failure> {
         let project = Project::load(&self.files)?;
         let workload = project.workload(&self.workload)?;
+        let (workload, units) = match self.units {
+            None => (workload, None),
+            Some(most) => {
+                let (workload, range) = Range::up_to(&workload, most)
+                    .ok_or_else(|| format!("{} has no images or rows that might be 1 to {most}", workload.key()))?;
+                (workload, Some(Units { most, params: range.params }))
+            }
+        };
         let target = target(&project, self.target.as_deref())?;
         if let Some(name) = &self.template {
             find_template(registry, name)?;
@@ -67,7 +80,7 @@ impl Selection {
                 (config, "as asked for".to_string())
             }
         };
-        Ok(Selected { workload, target, template, config, origin })
+        Ok(Selected { workload, target, template, config, origin, units })
     }
 }
 
@@ -120,19 +133,19 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     for (i, step) in scheduled.schedule.trace.iter().enumerate() {
         section(&mut text, &format!("step {}: {}({})", i + 1, step.name, step.args.join(", ")), &step.kernel);
     }
-    let mut errors = passes(&mut text, "", &scheduled.schedule.kernel, selected.target);
+    let mut errors = passes(&mut text, "", &scheduled.schedule.kernel, selected.target, selected.units);
     for pack in &scheduled.packs {
         let what = format!("pack of {}: ", pack.param);
         section(&mut text, &format!("{what}definition"), &pack.kernel);
-        errors.extend(passes(&mut text, &what, &pack.kernel, selected.target));
+        errors.extend(passes(&mut text, &what, &pack.kernel, selected.target, None));
     }
     let success = errors.is_empty();
     Ok(Output { text, errors, success })
 }
 
 /// Verifies and lowers a kernel.
-pub(super) fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, Vec<String>> {
-    lower_for(kernel.clone(), target).map_err(|error| match error {
+pub(super) fn lowered(kernel: &Kernel, target: &Target, units: Option<Units>) -> Result<Lowered, Vec<String>> {
+    lower_units(kernel.clone(), target, units).map_err(|error| match error {
         Unlowered::Faults(faults) => faults.iter().map(|f| format!("error: {f}")).collect(),
         Unlowered::Pass(error) => vec![format!("error: {error}")],
     })
@@ -140,12 +153,12 @@ pub(super) fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, Vec<S
 
 /// Every pass that changes the kernel, and the names of those that do not. A kernel that is not valid goes through
 /// none: its steps are printed all the same, because they are what its author needs to see.
-fn passes(text: &mut String, what: &str, kernel: &Kernel, target: &Target) -> Vec<String> {
+fn passes(text: &mut String, what: &str, kernel: &Kernel, target: &Target, units: Option<Units>) -> Vec<String> {
     let ordered = with_barriers(kernel.clone(), target);
     if ordered != *kernel {
         section(text, &format!("{what}pass insert_barriers"), &ordered);
     }
-    let lowered = match lowered(kernel, target) {
+    let lowered = match lowered(kernel, target, units) {
         Ok(lowered) => lowered,
         Err(errors) => return errors,
     };

@@ -6,6 +6,7 @@ use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource, Launch};
 use crate::generate::Early;
 use crate::ir::Kernel;
+use crate::lower::Units;
 use crate::templates::Registry;
 use clap::Args;
 use serde_json::{Value, json};
@@ -76,13 +77,14 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
     // As a build has it: what packs runs by itself, the kernel in a network.
     let early = Early::of(selected.template, &selected.workload, selected.target);
-    let kernel = source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel", &early)?;
+    let (units, kernel) = (selected.units.clone(), &scheduled.schedule.kernel);
+    let kernel = source(&selected, (kernel, units), symbol.clone(), "kernel", &early)?;
     let mut sources = vec![(String::new(), kernel)];
     for (i, pack) in scheduled.packs.iter().enumerate() {
         let what = format!("packs `{}`", pack.param);
         sources.push((
             pack.param.clone(),
-            source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what, &Early::NEVER)?,
+            source(&selected, (&pack.kernel, None), format!("{symbol}_pack{i}"), &what, &Early::NEVER)?,
         ));
     }
     if arguments.json {
@@ -118,7 +120,7 @@ fn isa(selected: &Selected<'_>) -> Result<Isa, String> {
 
 fn source(
     selected: &Selected<'_>,
-    kernel: &Kernel,
+    (kernel, units): (&Kernel, Option<Units>),
     symbol: String,
     what: &str,
     early: &Early,
@@ -132,7 +134,7 @@ fn source(
         selected.origin,
         env!("CARGO_PKG_VERSION"),
     );
-    let lowered = early.apply(lowered(kernel, selected.target).map_err(Failure::Lines)?);
+    let lowered = early.apply(lowered(kernel, selected.target, units).map_err(Failure::Lines)?);
     Ok(match Arch::of(selected.target) {
         Some(arch) => {
             let options = CudaOptions { arch, symbol, comment, min_blocks: None };

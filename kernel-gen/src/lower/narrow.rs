@@ -24,6 +24,7 @@
 use super::pass::{LowerError, LowerOptions};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;
+use crate::analysis::verify::keeps_protocols;
 use crate::integer::gcd;
 use crate::ir::{
     BinOp, BufferId, Expr, First, For, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Size, Stmt, Tile, VarId, visit,
@@ -55,7 +56,8 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
     let body = std::mem::take(&mut kernel.body);
     let mut ranges = Ranges::of_kernel(&kernel);
     visit::loops(&body).into_iter().for_each(|l| ranges.insert_loop(l));
-    let mut narrow = Narrow { lets: lets(&body), kernel, ranges, vectorized: BTreeSet::new() };
+    let lets = lets(&body, &mut ranges);
+    let mut narrow = Narrow { lets, kernel, ranges, vectorized: BTreeSet::new() };
     let vectorized = visit::loops(&body).into_iter().filter(|l| l.kind == LoopKind::Vectorized);
     narrow.vectorized.extend(vectorized.map(|l| l.var));
     let body = body.into_iter().map(|s| narrow.top(s)).collect::<Result<_, _>>()?;
@@ -63,29 +65,23 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
     Ok(narrow.kernel)
 }
 
-/// The values of all `let`s that read no memory, in terms of loops.
-fn lets(body: &[Stmt]) -> BTreeMap<VarId, Expr> {
-    let mut all: BTreeMap<VarId, Expr> = BTreeMap::new();
+/// The values of all `let`s that read no memory, and in `ranges` what they may be.
+fn lets(body: &[Stmt], ranges: &mut Ranges) -> BTreeMap<VarId, Expr> {
+    let mut all = BTreeMap::new();
     body.iter().for_each(|s| {
         s.walk(&mut |s| {
             let Stmt::Let { var, value } = s else { return };
             let mut reads = false;
             value.walk(&mut |e| reads |= matches!(e, Expr::Load(..)));
+            if let Some((least, most)) = bounds(value, ranges) {
+                ranges.insert(*var, least, most);
+            }
             if !reads {
-                let value = inline(&all, value.clone());
-                all.insert(*var, value);
+                all.insert(*var, value.clone());
             }
         });
     });
     all
-}
-
-/// The expression in terms of loops.
-fn inline(lets: &BTreeMap<VarId, Expr>, e: Expr) -> Expr {
-    e.map(&mut |e| match e {
-        Expr::Var(v) => lets.get(&v).cloned().unwrap_or(Expr::Var(v)),
-        other => other,
-    })
 }
 
 /// That `row < n * rows` for the number `n` of units.
@@ -115,12 +111,39 @@ struct Narrow {
     vectorized: BTreeSet<VarId>,
 }
 
-/// A place where a statement writes a tensor that varies: the row, and the tensor's rows a unit.
-type Written = (Expr, i64);
+/// A place where a statement writes a tensor that varies.
+struct Written {
+    row: Expr,
+    /// Rows of a unit of the tensor.
+    rows: i64,
+    /// What the conditions around it say of variables.
+    ranges: Ranges,
+}
 
 impl Narrow {
     fn refuse<T>(&self, b: BufferId, why: impl Into<String>) -> Result<T, LowerError> {
         Err(LowerError::NotNarrow { buffer: self.kernel.buffer(b).name.clone(), why: why.into() })
+    }
+
+    /// The expression in terms of loops, and of what is to be kept.
+    fn inline(&self, e: Expr, keep: &BTreeSet<VarId>) -> Expr {
+        e.map(&mut |e| match e {
+            Expr::Var(v) if !keep.contains(&v) => match self.lets.get(&v) {
+                Some(value) => self.inline(value.clone(), keep),
+                None => e,
+            },
+            other => other,
+        })
+    }
+
+    /// The same in terms of loops only, in normal form.
+    fn plain(&self, e: &Expr) -> Expr {
+        simplify(&self.inline(e.clone(), &BTreeSet::new()), &self.ranges)
+    }
+
+    /// Whether an expression depends on a variable, by way of `let`s or not.
+    fn depends(&self, e: &Expr, var: VarId) -> bool {
+        self.inline(e.clone(), &BTreeSet::new()).mentions(var)
     }
 
     fn rows(&self, b: BufferId) -> Option<i64> {
@@ -135,32 +158,64 @@ impl Narrow {
 
     /// What a statement at the top writes of tensors that vary; none if it writes other memory that the caller or other launches see,
     /// or nothing.
-    fn written(&self, s: &Stmt) -> Option<Vec<Written>> {
-        let (mut all, mut others) = (vec![], false);
-        let mut inside = BTreeSet::new();
+    fn written(&self, s: &Stmt, keep: &BTreeSet<VarId>) -> Option<Vec<Written>> {
+        let (mut all, mut inside) = (vec![], BTreeSet::new());
         s.walk(&mut |s| {
             if let Stmt::Alloc(b) = s {
                 inside.insert(*b);
             }
-            s.accesses(&mut |a| {
-                if !a.writes || self.kernel.buffer(a.buffer).scope != Scope::Global || inside.contains(&a.buffer) {
-                    return;
-                }
-                match self.rows(a.buffer) {
-                    Some(rows) => all.push((simplify(&inline(&self.lets, a.index[0].clone()), &self.ranges), rows)),
-                    None => others = true,
-                }
-            });
         });
-        (!others && !all.is_empty()).then_some(all)
+        let is_other = |b: &BufferId| self.kernel.buffer(*b).scope == Scope::Global && !inside.contains(b);
+        let only = self.collect_written(s, (&self.ranges, keep), &is_other, &mut all);
+        (only && !all.is_empty()).then_some(all)
+    }
+
+    /// Adds what a statement writes of tensors that vary; false if it writes other memory.
+    fn collect_written(
+        &self,
+        s: &Stmt,
+        (ranges, keep): (&Ranges, &BTreeSet<VarId>),
+        is_other: &dyn Fn(&BufferId) -> bool,
+        all: &mut Vec<Written>,
+    ) -> bool {
+        let mut each = |block: &[Stmt], ranges: &Ranges| {
+            block.iter().fold(true, |only, s| self.collect_written(s, (ranges, keep), is_other, all) && only)
+        };
+        match s {
+            Stmt::For(l) => each(&l.body, ranges),
+            Stmt::If { cond, then, otherwise } => {
+                let then = each(then, &self.assuming(ranges, cond, true));
+                each(otherwise, &self.assuming(ranges, cond, false)) && then
+            }
+            _ => {
+                let mut only = true;
+                s.accesses(&mut |a| match self.rows(a.buffer) {
+                    _ if !a.writes => {}
+                    Some(rows) => {
+                        let row = simplify(&self.inline(a.index[0].clone(), keep), ranges);
+                        all.push(Written { row, rows, ranges: ranges.clone() });
+                    }
+                    None => only &= !is_other(&a.buffer),
+                });
+                only
+            }
+        }
+    }
+
+    /// What is known where a condition holds, or does not: of the variables in it, and of what they are made of.
+    fn assuming(&self, ranges: &Ranges, cond: &Expr, truth: bool) -> Ranges {
+        let mut ranges = ranges.clone();
+        ranges.assume(cond, truth);
+        ranges.assume(&self.inline(cond.clone(), &BTreeSet::new()), truth);
+        ranges
     }
 
     /// A statement at the top: a launch, a phase.
     fn top(&mut self, s: Stmt) -> Result<Stmt, LowerError> {
-        let Some(written) = self.written(&s) else { return self.stmt(s, &[]) };
-        if let Some((var, first, facts)) = self.first(&s, &written) {
+        let Some(written) = self.written(&s, &BTreeSet::new()) else { return self.stmt(s, &[]) };
+        if let Some((var, first, fact)) = self.first(&s, &written) {
             self.kernel.size.as_mut().expect("the pass has made it").first.push((var, first));
-            return self.stmt(s, &facts);
+            return self.stmt(s, &[fact]);
         }
         match &s {
             Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)) => {
@@ -176,114 +231,146 @@ impl Narrow {
     }
 
     /// Of which loop over blocks or parallel iterations only the first need to run, and what is known in them then.
-    fn first(&self, s: &Stmt, written: &[Written]) -> Option<(VarId, First, Vec<Fact>)> {
-        let mut all: Vec<&For> = vec![];
-        s.walk(&mut |s| {
-            if let Stmt::For(l) = s
-                && matches!(l.kind, LoopKind::Grid(_) | LoopKind::Parallel)
-            {
-                all.push(l);
-            }
-        });
+    fn first(&self, s: &Stmt, written: &[Written]) -> Option<(VarId, First, Fact)> {
+        let all = visit::loops(std::slice::from_ref(s)).into_iter();
+        let all: Vec<&For> = all.filter(|l| matches!(l.kind, LoopKind::Grid(_) | LoopKind::Parallel)).collect();
         let alone = |l: &&&For| l.kind == LoopKind::Parallel || all.iter().filter(|o| o.kind == l.kind).count() == 1;
         let of = |l: &&For| {
-            let outer = BTreeSet::from([l.var]);
-            let facts: Vec<Fact> =
-                written.iter().map(|(row, rows)| self.least(row, *rows, &outer)).collect::<Option<_>>()?;
-            let mut firsts = facts.iter().map(|fact| first_of(&fact.row, l.var, fact.rows));
-            let first = firsts.next()??;
-            let same = firsts.all(|other| other == Some(first));
-            (same && first.iterations(1) < l.extent).then_some((l.var, first, l.extent, facts))
+            let fact = self.least_of(written, &Outer { rising: BTreeSet::from([l.var]), fixed: BTreeSet::new() })?;
+            let first = first_of(&fact.row, l.var, fact.rows)?;
+            (first.iterations(1) < l.extent).then_some((l.var, first, l.extent, fact))
         };
         let best = all.iter().filter(alone).filter_map(of).max_by_key(|(_, first, extent, _)| extent / first.iterations(1));
-        best.map(|(var, first, _, facts)| (var, first, facts))
+        best.map(|(var, first, _, fact)| (var, first, fact))
     }
 
-    /// What holds of the least row that is written where only `outer` loops are decided, if anything is written.
-    fn least(&self, row: &Expr, rows: i64, outer: &BTreeSet<VarId>) -> Option<Fact> {
-        let row = simplify(&least(row, outer, &self.ranges)?, &self.ranges);
-        Some(Fact { row, rows })
+    /// What holds of the least row that is written where only what is `outer` is decided, if any row that is written exists; none
+    /// if that cannot be said in one.
+    fn least_of(&self, written: &[Written], outer: &Outer) -> Option<Fact> {
+        let mut facts = written.iter().map(|w| self.least(w, outer));
+        let mut least = facts.next()??;
+        for other in facts {
+            let other = other?;
+            let more = simplify(&(other.row.clone() - least.row.clone()), &self.ranges).as_int()?;
+            if other.rows != least.rows {
+                return None;
+            }
+            if more < 0 {
+                least = other;
+            }
+        }
+        // A condition on less holds as well.
+        if let Expr::Binary(BinOp::Add, row, more) = &least.row
+            && more.as_int().is_some_and(|more| more > 0)
+        {
+            least.row = (**row).clone();
+        }
+        Some(least)
+    }
+
+    /// What holds of the least row that is written where only what is `outer` is decided, if anything is written.
+    fn least(&self, of: &Written, outer: &Outer) -> Option<Fact> {
+        let row = simplify(&least(&of.row, outer, &of.ranges)?, &self.ranges);
+        Some(Fact { row, rows: of.rows })
     }
 
     /// The conditions of what blocks that stay do in a round, each with what is to be added to it. A condition that several roles of
     /// a block have in common, and of whose rounds one role's stores are all behind the last unit, is false in all of them.
-    fn rounds(&self, launch: &Stmt) -> Vec<(VarId, Expr, Fact)> {
+    fn rounds(&self, launch: &Stmt) -> Vec<(Expr, Fact)> {
         let mut found: Vec<Round> = vec![];
-        self.collect(launch, &mut vec![], &mut found);
+        self.collect(launch, &mut vec![], &self.ranges, &mut found);
         let mut out = vec![];
         for (i, round) in found.iter().enumerate() {
             if found[..i].iter().any(|other| other.key == round.key) {
                 continue;
             }
             let same: Vec<&Round> = found.iter().filter(|other| other.key == round.key).collect();
-            // What threads wait for is either in these rounds, or made before them.
-            let inside: usize = same.iter().map(|r| waits(r.body)).sum();
-            if inside != waits(std::slice::from_ref(launch)) {
-                continue;
+            let mut facts = vec![];
+            for r in &same {
+                let mut written = vec![];
+                r.body.iter().for_each(|s| {
+                    let _ = self.collect_written(s, (&r.ranges, &r.outer.rising), &|_| false, &mut written);
+                });
+                if !written.is_empty() {
+                    facts.push(self.least_of(&written, &r.outer).map(|fact| (fact, *r)));
+                }
             }
-            let least = |r: &&Round| {
-                let written = r.body.iter().filter_map(|s| self.written(s)).flatten();
-                let facts: Option<Vec<Fact>> = written.map(|(row, rows)| self.least(&row, rows, &r.outer)).collect();
-                facts.map(|facts| facts.into_iter().map(|f| (f, r.var)).collect::<Vec<_>>())
+            let Some(facts) = facts.into_iter().collect::<Option<Vec<(Fact, &Round)>>>() else { continue };
+            // The same in the words of another role.
+            let to = |fact: &Fact, from: &Round, to: &Round| {
+                let pairs = from.outer.rising.iter().zip(&to.outer.rising);
+                let row = pairs.fold(fact.row.clone(), |row, (from, to)| row.subst(*from, &Expr::from(*to)));
+                Fact { row, ..*fact }
             };
-            let Some(facts) = same.iter().map(least).collect::<Option<Vec<_>>>() else { continue };
-            let mut facts = facts.into_iter().flatten();
-            let Some((fact, of)) = facts.next() else { continue };
-            let to = |fact: &Fact, from: VarId, to: VarId| Fact { row: fact.row.clone().subst(from, &to.into()), ..*fact };
-            if facts.any(|(other, var)| to(&other, var, of) != fact) || !rises(&fact.row, of) {
+            let Some((fact, of)) = facts.first() else { continue };
+            let is_constant = of.outer.rising.iter().all(|v| !fact.row.mentions(*v));
+            if is_constant || facts.iter().any(|(other, by)| to(other, by, of) != *fact) {
                 continue;
             }
-            out.extend(same.iter().map(|r| (r.var, r.cond.clone(), to(&fact, of, r.var))));
+            let guards: Vec<(Expr, Fact)> = same.iter().map(|r| (r.cond.clone(), to(fact, of, r))).collect();
+            // What threads wait for is in these rounds or made before them; else the last of them are left out to see.
+            let inside: usize = same.iter().map(|r| waits(r.body)).sum();
+            if inside == waits(std::slice::from_ref(launch)) || self.all_waits_end(self.guarded(launch.clone(), &guards)) {
+                out.extend(guards);
+            }
         }
         out
     }
 
+    /// Whether nothing in a launch waits for ever, of few units and of many.
+    fn all_waits_end(&self, launch: Stmt) -> bool {
+        let Some(Size { var, most, .. }) = self.kernel.size else { return false };
+        [1, most / 2, most].into_iter().filter(|units| *units > 0).all(|units| {
+            let body = vec![launch.clone().subst(var, &Expr::Int(units))];
+            keeps_protocols(&Kernel { size: None, body, ..self.kernel.clone() })
+        })
+    }
+
     /// The rounds of a launch.
-    fn collect<'s>(&self, s: &'s Stmt, loops: &mut Vec<&'s For>, found: &mut Vec<Round<'s>>) {
+    fn collect<'s>(&self, s: &'s Stmt, loops: &mut Vec<&'s For>, ranges: &Ranges, found: &mut Vec<Round<'s>>) {
         match s {
             Stmt::For(l) => {
                 loops.push(l);
-                l.body.iter().for_each(|s| self.collect(s, loops, found));
+                l.body.iter().for_each(|s| self.collect(s, loops, ranges, found));
                 loops.pop();
             }
             Stmt::If { cond, then, otherwise } => {
-                if let Some(round) = self.round(cond, then, loops).filter(|_| otherwise.is_empty()) {
+                let holds = self.assuming(ranges, cond, true);
+                if let Some(round) = self.round(cond, then, loops, &holds).filter(|_| otherwise.is_empty()) {
                     found.push(round);
                     return;
                 }
-                then.iter().chain(otherwise).for_each(|s| self.collect(s, loops, found));
+                let not = self.assuming(ranges, cond, false);
+                then.iter().for_each(|s| self.collect(s, loops, &holds, found));
+                otherwise.iter().for_each(|s| self.collect(s, loops, &not, found));
             }
             _ => {}
         }
     }
 
-    /// A condition on blocks and one serial loop as that of a round.
-    fn round<'s>(&self, cond: &Expr, body: &'s [Stmt], loops: &[&For]) -> Option<Round<'s>> {
-        let inlined = inline(&self.lets, cond.clone());
-        let mut free = BTreeSet::new();
-        inlined.walk(&mut |e| {
-            if let Expr::Var(v) = e {
-                free.insert(*v);
-            }
-        });
+    /// A condition on a number that follows from the block and a serial loop as that of a round.
+    fn round<'s>(&self, cond: &Expr, body: &'s [Stmt], loops: &[&For], ranges: &Ranges) -> Option<Round<'s>> {
+        let of = variables(cond);
+        let inlined = self.inline(cond.clone(), &BTreeSet::new());
+        let free = variables(&inlined);
         let mentioned: Vec<&&For> = loops.iter().filter(|l| free.contains(&l.var)).collect();
         let blocks = |l: &&&&For| matches!(l.kind, LoopKind::Grid(_));
         let [serial] = mentioned.iter().filter(|l| !blocks(l)).collect::<Vec<_>>()[..] else { return None };
-        if serial.kind != LoopKind::Serial || mentioned.len() != free.len() {
+        if serial.kind != LoopKind::Serial || mentioned.len() != free.len() || of.len() != 1 {
             return None;
         }
         // One name for the loop of all roles.
         let key = inlined.subst(serial.var, &Expr::Int(-serial.extent));
-        Some(Round { key, var: serial.var, cond: cond.clone(), outer: free, body })
+        let outer = Outer { rising: of, fixed: BTreeSet::new() };
+        Some(Round { key, cond: cond.clone(), outer, ranges: ranges.clone(), body })
     }
 
     /// Adds to conditions of rounds.
-    fn guarded(&self, s: Stmt, guards: &[(VarId, Expr, Fact)]) -> Stmt {
+    fn guarded(&self, s: Stmt, guards: &[(Expr, Fact)]) -> Stmt {
         let mut all = visit::rewrite(vec![s], &mut |s| match s {
             Stmt::If { cond, then, otherwise } => {
-                let guard = guards.iter().find(|(var, of, _)| *of == cond && mentions(&self.lets, &cond, *var));
-                let cond = match guard {
-                    Some((.., fact)) => cond.and(fact.row.clone().lt(self.limit(fact.rows))),
+                let cond = match guards.iter().find(|(of, _)| *of == cond) {
+                    Some((_, fact)) => cond.and(fact.row.clone().lt(self.limit(fact.rows))),
                     None => cond,
                 };
                 vec![Stmt::If { cond, then, otherwise }]
@@ -296,15 +383,11 @@ impl Narrow {
     /// Gives the bodies of serial loops over units a condition, where what they leave to later iterations is theirs alone.
     fn units_apart(&self, s: Stmt, outer: &BTreeSet<VarId>) -> Stmt {
         let Stmt::For(l) = s else { return s };
-        let mut outer = outer.clone();
-        outer.insert(l.var);
         let guard = || {
-            let written = self.written(&Stmt::For(l.clone()))?;
-            let facts: Vec<Fact> =
-                written.iter().map(|(row, rows)| self.least(row, *rows, &outer)).collect::<Option<_>>()?;
-            let fact = facts.first()?.clone();
-            let apart = facts.iter().all(|f| *f == fact) && rises(&fact.row, l.var) && fact.row.mentions(l.var);
-            (apart && l.kind == LoopKind::Serial && !self.leaves_something(&l)).then_some(fact)
+            let written = self.written(&Stmt::For(l.clone()), &BTreeSet::new())?;
+            let outer = Outer { rising: BTreeSet::from([l.var]), fixed: outer.clone() };
+            let fact = self.least_of(&written, &outer)?;
+            (fact.row.mentions(l.var) && l.kind == LoopKind::Serial && !self.leaves_something(&l)).then_some(fact)
         };
         match guard() {
             Some(fact) => {
@@ -312,6 +395,8 @@ impl Narrow {
                 Stmt::For(For { body: vec![Stmt::if_(cond, l.body)], ..l })
             }
             None => {
+                let mut outer = outer.clone();
+                outer.insert(l.var);
                 let body = l.body.into_iter().map(|s| self.units_apart(s, &outer)).collect();
                 Stmt::For(For { body, ..l })
             }
@@ -334,7 +419,7 @@ impl Narrow {
 
     /// Whether what is known says that the rows `row..row + width` exist.
     fn exists(&self, row: &Expr, width: i64, rows: i64, facts: &[Fact]) -> bool {
-        let last = simplify(&inline(&self.lets, row.clone() + (width - 1)), &self.ranges);
+        let last = self.plain(&(row.clone() + (width - 1)));
         let wanted = Fact { row: last, rows }.undivided();
         facts.iter().any(|fact| {
             let fact = fact.clone().undivided();
@@ -358,12 +443,12 @@ impl Narrow {
     /// Whether an access must be made sure of: nothing where its rows exist, else whether it may be.
     fn doubtful(&self, b: BufferId, row: &Expr, width: i64, facts: &[Fact]) -> Result<bool, LowerError> {
         let rows = self.rows(b).expect("it varies");
-        let lanes = self.vectorized.iter().filter(|v| mentions(&self.lets, row, **v)).collect::<Vec<_>>();
+        let lanes = self.vectorized.iter().filter(|v| self.depends(row, **v)).collect::<Vec<_>>();
         let reach: i64 = lanes.iter().map(|v| self.ranges.get(**v).map_or(1, |(_, most)| most + 1)).product();
         if self.exists(row, width, rows, facts) {
             return Ok(false);
         }
-        let base = lanes.iter().fold(inline(&self.lets, row.clone()), |row, v| row.subst(**v, &Expr::Int(0)));
+        let base = lanes.iter().fold(self.plain(row), |row, v| row.subst(**v, &Expr::Int(0)));
         let whole = width * reach;
         if whole > 1 && (rows % whole != 0 || divisor(&simplify(&base, &self.ranges)) % whole != 0) {
             return self.refuse(b, format!("{whole} of its rows are taken together, of {rows} a unit"));
@@ -474,7 +559,7 @@ impl Narrow {
                     Expr::Binary(BinOp::Mul, v, rows) if units.is_some_and(|u| **v == Expr::Var(u)) => rows.as_int(),
                     _ => None,
                 };
-                let row = simplify(&inline(&self.lets, (**row).clone()), &self.ranges);
+                let row = self.plain(row);
                 facts.extend(rows.map(|rows| Fact { row, rows }));
             }
             _ => {}
@@ -496,11 +581,10 @@ impl Narrow {
 struct Round<'s> {
     /// The condition, with one name for the loop over rounds in all roles.
     key: Expr,
-    /// The loop over rounds.
-    var: VarId,
     cond: Expr,
-    /// The loops that decide the round's tile.
-    outer: BTreeSet<VarId>,
+    /// The number that decides the round's tile.
+    outer: Outer,
+    ranges: Ranges,
     body: &'s [Stmt],
 }
 
@@ -517,27 +601,35 @@ fn waits(body: &[Stmt]) -> usize {
     count
 }
 
-/// Whether an expression depends on a variable, by way of `let`s or not.
-fn mentions(lets: &BTreeMap<VarId, Expr>, e: &Expr, var: VarId) -> bool {
-    inline(lets, e.clone()).mentions(var)
+/// The variables of an expression.
+fn variables(e: &Expr) -> BTreeSet<VarId> {
+    let mut all = BTreeSet::new();
+    e.walk(&mut |e| {
+        if let Expr::Var(v) = e {
+            all.insert(*v);
+        }
+    });
+    all
 }
 
-/// The least value of an expression where the variables that are not `outer` may have any value of theirs; none if not known.
-fn least(e: &Expr, outer: &BTreeSet<VarId>, ranges: &Ranges) -> Option<Expr> {
-    let (mut inner, mut reads) = (false, false);
-    e.walk(&mut |e| match e {
-        Expr::Var(v) => inner |= !outer.contains(v),
-        Expr::Load(..) => reads = true,
-        _ => {}
-    });
+/// Variables that are decided where others may be anything.
+struct Outer {
+    /// Where they are larger, what is asked of them must not be less.
+    rising: BTreeSet<VarId>,
+    fixed: BTreeSet<VarId>,
+}
+
+/// The least value of an expression where variables that are not decided may have any value of theirs, or something less; none if it
+/// is not known.
+fn least(e: &Expr, outer: &Outer, ranges: &Ranges) -> Option<Expr> {
     let constant = || bounds(e, ranges).map(|(lo, _)| Expr::Int(lo));
-    if reads {
-        return None;
-    }
-    if !inner {
-        return Some(e.clone());
+    if variables(e).iter().all(|v| outer.fixed.contains(v)) {
+        let mut reads = false;
+        e.walk(&mut |e| reads |= matches!(e, Expr::Load(..)));
+        return (!reads).then(|| e.clone());
     }
     match e {
+        Expr::Var(v) if outer.rising.contains(v) => Some(e.clone()),
         Expr::Binary(op @ (BinOp::Add | BinOp::Min | BinOp::Max), a, b) => {
             Some(Expr::bin(*op, least(a, outer, ranges)?, least(b, outer, ranges)?))
         }
@@ -550,18 +642,6 @@ fn least(e: &Expr, outer: &BTreeSet<VarId>, ranges: &Ranges) -> Option<Expr> {
         }
         Expr::Ramp { base, stride: 0.., .. } | Expr::Broadcast(base, _) => least(base, outer, ranges),
         _ => constant(),
-    }
-}
-
-/// Whether an expression never falls as the variable rises.
-fn rises(e: &Expr, var: VarId) -> bool {
-    match e {
-        e if !e.mentions(var) => true,
-        Expr::Var(_) => true,
-        Expr::Binary(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => rises(a, var) && rises(b, var),
-        Expr::Binary(BinOp::Sub, a, b) => rises(a, var) && !b.mentions(var),
-        Expr::Binary(BinOp::Mul | BinOp::Div, a, b) => rises(a, var) && b.as_int().is_some_and(|n| n >= 0),
-        _ => false,
     }
 }
 

@@ -165,6 +165,13 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
     inspect(kernel, limits).0
 }
 
+/// Whether the rules under "Protocols" hold.
+pub(crate) fn keeps_protocols(kernel: &Kernel) -> bool {
+    let mut faults = vec![];
+    protocol::check(kernel, &mut faults);
+    faults.is_empty()
+}
+
 /// The faults, and how deep was looked for them.
 fn inspect(kernel: &Kernel, limits: &Limits) -> (Vec<Fault>, Depth) {
     let mut depth = Depth::default();
