@@ -11,58 +11,65 @@ use crate::records::{BestRecords, Choice, Unusable};
 use crate::target::Target;
 use crate::templates::Registry;
 
-/// Does so with a workload for each of the kernels that it has on the target: one, or several where callers say how many units
-/// there are, that for the fewest first. A kernel that would be the one for more units is left out, and so is one that takes weights in
-/// another form than that for the most: one packed weight serves all.
+/// Chooses for a workload and makes code of the choice: of several where callers say how many units there are, that for the fewest
+/// first. A kernel that takes weights in another form than that for the most is left out: one packed weight serves all.
 pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Vec<Outcome>, GenerateError> {
-    let mut all = vec![carry_out(task, target, with)?];
-    let Some(Rung { range, most }) = task.rung else { return Ok(all) };
-    for units in rungs(range.least, most, target) {
+    let Some(Rung { range, .. }) = task.rung else { return Ok(vec![carry_out(task, target, with)?]) };
+    let mut candidates = vec![];
+    for units in model::ladder(range, target) {
         let workload = range.at(task.workload, units);
-        let task = Task { workload: &workload, rung: Some(Rung { range, most: units }), ..task.clone() };
-        let Ok(outcome) = carry_out(&task, target, with) else { continue };
-        let more = all.last().expect("there is one for the most units");
-        let is_other = (&outcome.row.template, &outcome.row.config) != (&more.row.template, &more.row.config);
-        if is_other && outcome.made.forms() == more.made.forms() {
-            all.push(outcome);
+        candidates.push((units, choose(&Task { workload: &workload, ..task.clone() }, target, with)?));
+    }
+    let mut all: Vec<Outcome> = vec![];
+    for rung in model::rungs(with.registry, task.workload, range, target, &candidates).into_iter().rev() {
+        let (_, most) = rung.units;
+        let workload = range.at(task.workload, most);
+        let task = Task { workload: &workload, rung: Some(Rung { range, most }), ..task.clone() };
+        let made = carry(&task, target, with, rung.choice.clone());
+        match all.last() {
+            None => all.push(made?.of_rung(&rung)),
+            Some(more) => {
+                let made = made.ok().filter(|made| made.made.forms() == more.made.forms());
+                all.extend(made.map(|made| made.of_rung(&rung)));
+            }
         }
     }
     all.reverse();
     Ok(all)
 }
 
-/// The numbers of units that kernels are made for besides the most, the largest first: each a fixed part of the one before.
-fn rungs(least: i64, most: i64, target: &Target) -> Vec<i64> {
-    let kernels = if target.cpu().is_some() { CPU_KERNELS } else { CUDA_KERNELS };
-    let part = (least as f64 / most as f64).powf(1.0 / f64::from(kernels - 1));
-    let mut all: Vec<i64> = (1..kernels).map(|i| (most as f64 * part.powi(i)).round() as i64).collect();
-    all.retain(|units| (least..most).contains(units));
-    all.dedup();
-    all
+/// Chooses for a workload and makes code of the choice.
+pub(super) fn carry_out(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Outcome, GenerateError> {
+    carry(task, target, with, choose(task, target, with)?)
 }
 
-/// Most kernels of a range.
-const CUDA_KERNELS: i32 = 5;
-const CPU_KERNELS: i32 = 2;
-
-/// Chooses for a workload and makes code of the choice. Where that fails, what comes next takes its place: a choice that the
-/// verifier or a later step refuses is a defect of its template, and ends no build as long as another one works. Without
-/// fallback there is no other one, since none was measured.
-pub(super) fn carry_out(
+/// Chooses for a workload, or finds what an earlier run chose.
+fn choose(
     task: &Task<'_>,
     target: &Target,
-    With { records, registry, options, prefix, memo }: &With<'_>,
-) -> Result<Outcome, GenerateError> {
+    With { records, registry, options, memo, .. }: &With<'_>,
+) -> Result<Choice, GenerateError> {
     let workload = task.workload;
     let choose = || model::choose(registry, workload, target, records, options);
-    let first = match memo {
+    let choice = match memo {
         Some((memo, digests)) => {
             let records = digests.of(workload);
             memo.choice(&Asked { registry, workload, target, records, options }, choose)
         }
         None => choose(),
     };
-    let first = first.map_err(|error| Place { task, choice: None }.fault(Cause::Choose(error)))?;
+    choice.map_err(|error| Place { task, choice: None }.fault(Cause::Choose(error)))
+}
+
+/// Makes code of a choice. Where that fails, what comes next takes its place: a choice that the
+/// verifier or a later step refuses is a defect of its template, and ends no build as long as another one works. Without
+/// fallback there is no other one, since none was measured.
+fn carry(
+    task: &Task<'_>,
+    target: &Target,
+    With { registry, options, prefix, memo, .. }: &With<'_>,
+    first: Choice,
+) -> Result<Outcome, GenerateError> {
     let (refusals, mut unusable) = (first.refusals.clone(), first.unusable.clone());
     let attempt = |choice: Choice| {
         let picked = Picked::new(task, target, registry, choice);
@@ -115,6 +122,16 @@ pub(super) struct With<'a> {
     pub(super) prefix: &'a str,
     /// Earlier results, and what tells which of them hold.
     pub(super) memo: Option<(&'a Memo, &'a Digests)>,
+}
+
+impl Outcome {
+    /// The same, with what is expected of it as one of the kernels of a range.
+    fn of_rung(mut self, rung: &model::Rung) -> Outcome {
+        let ((least, most), (worst, at)) = (rung.units, rung.worst);
+        let text = format!("; for {least} to {most}, expected to take at most {worst:.2} times what others would, at {at}");
+        self.row.origin_detail.push_str(&text);
+        self
+    }
 }
 
 /// What came of a workload on a target.

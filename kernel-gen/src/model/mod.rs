@@ -15,6 +15,7 @@ mod instead;
 #[cfg(feature = "tune")]
 pub mod learned;
 mod options;
+mod ranges;
 mod recorded;
 pub mod roofline;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use defaults::{Candidate, candidates};
 pub use error::ModelError;
 pub use instead::instead_of;
 pub use options::Options;
+pub use ranges::{Rung, ladder, rungs};
 pub use recorded::related_targets;
 pub use transfer::Kinds;
 #[cfg(feature = "cli")]
