@@ -26,7 +26,9 @@ pub mod v2 {
     use crate::dispatch::{CudaTable, MAX_PARAMS, PhaseFn, Units};
     use crate::{DType, Isa};
 
-    pub use crate::dispatch::{About, Access, Choice, Entry, First, Function, Pack, Param, Phase, Program, Variant, preload};
+    pub use crate::dispatch::{
+        About, Access, Choice, Entry, First, Function, Pack, Param, Phase, Program, Variant, preload,
+    };
 
     /// A parameter of a workload. It promises nothing: an [`entry`] does.
     pub const fn param(name: &'static str, dtype: DType, shape: &'static [usize], access: Access) -> Param {

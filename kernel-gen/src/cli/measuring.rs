@@ -5,7 +5,7 @@ use super::project::{Files, Project, Wanted};
 use crate::target::Target;
 use crate::tune::measure;
 use crate::workload::operator::SizeRole;
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::{Range, Workload, WorkloadError};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,9 +106,9 @@ impl Measured {
         Files { spec: self.spec.clone(), tuned: tuned.cloned(), no_shipped: self.no_shipped }
     }
 
-    /// The workloads that are asked for.
-    pub(super) fn wanted(&self, project: &Project) -> Result<Vec<Wanted>, Failure> {
-        let mut all = project.wanted(&self.workload, &self.only)?;
+    /// The workloads that are asked for, of ranges the sizes that `sizes` says.
+    pub(super) fn wanted(&self, project: &Project, sizes: &dyn Fn(&Range) -> Vec<i64>) -> Result<Vec<Wanted>, Failure> {
+        let mut all = project.wanted(&self.workload, &self.only, sizes)?;
         for Wanted { name, workload, .. } in all.iter_mut().filter(|_| self.images > 1) {
             *workload =
                 with_images(workload, self.images).map_err(|e| format!("{name} with --images {}: {e}", self.images))?;

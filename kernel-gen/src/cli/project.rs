@@ -9,7 +9,8 @@ use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::templates::Registry;
-use crate::workload::Workload;
+use crate::tune::bench::Ranged;
+use crate::workload::{Range, Workload};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub(super) struct Wanted {
     pub(super) weight: f64,
     /// The workload.
     pub(super) workload: Workload,
+    /// Present if it is one size of a range.
+    pub(super) ranged: Option<Ranged>,
 }
 
 /// A spec and its records.
@@ -119,16 +122,24 @@ impl Project {
 
     /// The workloads with these names or keys; without any those of the kernels and workloads of the spec called `only`;
     /// without any of those all of the spec. Equal ones are one, with their weights summed up.
-    pub(super) fn wanted(&self, named: &[String], only: &[String]) -> Result<Vec<Wanted>, Failure> {
+    /// Of a range, the sizes that `sizes` says.
+    pub(super) fn wanted(
+        &self,
+        named: &[String],
+        only: &[String],
+        sizes: &dyn Fn(&Range) -> Vec<i64>,
+    ) -> Result<Vec<Wanted>, Failure> {
         let mut all: Vec<Wanted> = vec![];
-        let mut add =
-            |name: String, weight: f64, workload: &Workload| match all.iter_mut().find(|w| w.workload == *workload) {
-                Some(same) => same.weight += weight,
-                None => all.push(Wanted { name, weight, workload: workload.clone() }),
-            };
+        let mut add = |wanted: Wanted| match all.iter_mut().find(|w| w.workload == wanted.workload) {
+            Some(same) => {
+                same.weight += wanted.weight;
+                same.ranged = same.ranged.take().or(wanted.ranged);
+            }
+            None => all.push(wanted),
+        };
         for name in named {
             let workload = self.workload(name)?;
-            add(name.clone(), 1.0, &workload);
+            add(Wanted { name: name.clone(), weight: 1.0, workload, ranged: None });
         }
         if !named.is_empty() {
             return Ok(all);
@@ -140,7 +151,16 @@ impl Project {
         for (kernel, w) in spec.workloads() {
             let asked = |name: &String| kernel.name == *name || w.name.as_ref() == Some(name);
             if only.is_empty() || only.iter().any(asked) {
-                add(label(w.name.as_deref(), &w.workload), f64::from(w.count), &w.workload);
+                let (name, weight) = (label(w.name.as_deref(), &w.workload), f64::from(w.count));
+                let Some(range) = &w.range else {
+                    add(Wanted { name, weight, workload: w.workload.clone(), ranged: None });
+                    continue;
+                };
+                for units in sizes(range) {
+                    let ranged = Ranged { workload: w.workload.clone(), range: range.clone(), units };
+                    let (name, workload) = (format!("{name} {units}"), range.at(&w.workload, units));
+                    add(Wanted { name, weight, workload, ranged: Some(ranged) });
+                }
             }
         }
         let missing = only.iter().find(|name| {

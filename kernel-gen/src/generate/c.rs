@@ -46,9 +46,9 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
         // What packs is named by its code, so files of one name are equal, and one is enough.
         sources.push(source(&c, &c.symbol, target));
         let packed = pack.kernel.buffer(pack.kernel.params[1]);
-        packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c, false) }));
+        packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
     }
-    let program = program(&chosen.kernel, &main, chosen.picked.units().is_some());
+    let program = program(&chosen.kernel, &main);
     let variant =
         rust::Variant { isa, most: chosen.picked.most_units(), program, packs, choice: chosen.picked.summary() };
     Ok(Made { variant, sources })
@@ -93,7 +93,7 @@ fn source(c: &CSource, stem: &str, target: &Target) -> Source {
 }
 
 /// What the wrappers need to know of a kernel and its C.
-fn program(kernel: &Kernel, c: &CSource, takes_units: bool) -> rust::Program {
+fn program(kernel: &Kernel, c: &CSource) -> rust::Program {
     let params = kernel.params.iter().map(|p| {
         let b = kernel.buffer(*p);
         rust::CParam { name: b.name.clone(), dtype: b.dtype, written: b.access != Access::Read }
@@ -102,7 +102,7 @@ fn program(kernel: &Kernel, c: &CSource, takes_units: bool) -> rust::Program {
         symbol: c.symbol.clone(),
         params: params.collect(),
         extents: c.phases.iter().map(|p| (if p.parallel { p.extent } else { 1 }, p.first)).collect(),
-        takes_units,
+        takes_units: c.units.is_some(),
         workspace_bytes: c.workspace_bytes,
         worker_bytes: c.worker_bytes,
     }

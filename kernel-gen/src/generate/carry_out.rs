@@ -128,7 +128,8 @@ impl Outcome {
     /// The same, with what is expected of it as one of the kernels of a range.
     fn of_rung(mut self, rung: &model::Rung) -> Outcome {
         let ((least, most), (worst, at)) = (rung.units, rung.worst);
-        let text = format!("; for {least} to {most}, expected to take at most {worst:.2} times what others would, at {at}");
+        let text =
+            format!("; for {least} to {most}, expected to take at most {worst:.2} times what others would, at {at}");
         self.row.origin_detail.push_str(&text);
         self
     }

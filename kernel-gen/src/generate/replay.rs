@@ -60,7 +60,14 @@ pub(crate) fn emitted(
             on_gpus.push(cuda.variant);
         }
     }
-    let item = rust::Item { name: key, workload: workload.clone(), slices: Slices::default(), units: None, code, cuda: on_gpus };
+    let item = rust::Item {
+        name: key,
+        workload: workload.clone(),
+        slices: Slices::default(),
+        units: None,
+        code,
+        cuda: on_gpus,
+    };
     let function = rust::Function { name: "replay".into(), items: vec![item] };
     let module = rust::Module {
         spec: "replay".into(),

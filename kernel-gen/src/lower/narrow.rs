@@ -240,7 +240,8 @@ impl Narrow {
             let first = first_of(&fact.row, l.var, fact.rows)?;
             (first.iterations(1) < l.extent).then_some((l.var, first, l.extent, fact))
         };
-        let best = all.iter().filter(alone).filter_map(of).max_by_key(|(_, first, extent, _)| extent / first.iterations(1));
+        let best =
+            all.iter().filter(alone).filter_map(of).max_by_key(|(_, first, extent, _)| extent / first.iterations(1));
         best.map(|(var, first, _, fact)| (var, first, fact))
     }
 
@@ -310,7 +311,9 @@ impl Narrow {
             let guards: Vec<(Expr, Fact)> = same.iter().map(|r| (r.cond.clone(), to(fact, of, r))).collect();
             // What threads wait for is in these rounds or made before them; else the last of them are left out to see.
             let inside: usize = same.iter().map(|r| waits(r.body)).sum();
-            if inside == waits(std::slice::from_ref(launch)) || self.all_waits_end(self.guarded(launch.clone(), &guards)) {
+            if inside == waits(std::slice::from_ref(launch))
+                || self.all_waits_end(self.guarded(launch.clone(), &guards))
+            {
                 out.extend(guards);
             }
         }

@@ -58,8 +58,7 @@ pub fn rungs(
     let mut prices: Vec<Vec<f64>> =
         candidates.iter().map(|(_, choice)| at.iter().map(|w| price(choice, w)).collect()).collect();
     trust_what_was_measured(candidates, &sizes, &mut prices);
-    let best: Vec<f64> =
-        (0..sizes.len()).map(|i| prices.iter().map(|p| p[i]).fold(f64::INFINITY, f64::min)).collect();
+    let best: Vec<f64> = (0..sizes.len()).map(|i| prices.iter().map(|p| p[i]).fold(f64::INFINITY, f64::min)).collect();
     // How many times as long as the best each candidate takes; none where it cannot be made for so many units.
     let takes = |choice: &Choice, workload: &Workload| {
         let space = registry.find(&choice.template).and_then(|t| t.space(workload, target).ok());
@@ -67,7 +66,9 @@ pub fn rungs(
     };
     let ratios: Vec<Vec<f64>> = prices
         .iter()
-        .map(|prices| prices.iter().zip(&best).map(|(price, best)| if best.is_finite() { price / best } else { 1.0 }).collect())
+        .map(|prices| {
+            prices.iter().zip(&best).map(|(price, best)| if best.is_finite() { price / best } else { 1.0 }).collect()
+        })
         .collect();
     let mut able = vec![vec![None; sizes.len()]; candidates.len()];
     let mut is_able = |c: usize, i: usize| *able[c][i].get_or_insert_with(|| takes(&candidates[c].1, &at[i]));

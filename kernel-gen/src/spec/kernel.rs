@@ -5,9 +5,7 @@ use crate::diagnostic::{Found, Report, Size, Table, choose};
 use crate::ir::DType;
 use crate::workload::operator::{INDICES, Kind, Shared, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{
-    self, ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue,
-};
+use crate::workload::{self, ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.

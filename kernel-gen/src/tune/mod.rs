@@ -18,4 +18,4 @@ mod task;
 pub mod tuner;
 
 pub use crate::model::roofline::{Roofline, gflops};
-pub use task::Task;
+pub use task::{MadeFor, Task};

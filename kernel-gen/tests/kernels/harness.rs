@@ -29,6 +29,7 @@ fn source(body: &str) -> CSource {
         helpers: vec![],
         header: format!("#include <stdint.h>\n{head};\n"),
         phases: vec![Phase { symbol: "f_p0".into(), extent: 10, first: None, parallel: true }],
+        units: None,
         workspace_bytes: 64,
         worker_bytes: 64,
     }

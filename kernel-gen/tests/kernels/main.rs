@@ -35,8 +35,8 @@ mod leave_one_out;
 mod lowering;
 mod microkernel;
 mod mma;
-mod narrow;
 mod naive_kernels;
+mod narrow;
 mod network_specs;
 #[cfg(feature = "networks")]
 mod networks;

@@ -122,9 +122,7 @@ fn kernels_for_cuda_compute_the_units_that_there_are() {
             let target = cuda_templates::target(seed);
             let workload = cuda_templates::workload_for(template.name(), seed);
             let Some(ranged) = Range::up_to(&workload, 3 + seed as i64 % 4) else { continue };
-            if ranged.0.macs() > 400_000
-                || template.applies(&ranged.0, target).is_err()
-            {
+            if ranged.0.macs() > 400_000 || template.applies(&ranged.0, target).is_err() {
                 continue;
             }
             let space = template.space(&ranged.0, target).expect("it applies");
@@ -173,9 +171,7 @@ fn kernels_for_cpus_compute_the_units_that_there_are() {
 #[test]
 fn operators_that_have_units() {
     let none: Vec<&str> = operator_names()
-        .filter(|name| {
-            (0..20).all(|seed| Range::up_to(&sample::of_operator(name, &mut Rng::new(seed)), 4).is_none())
-        })
+        .filter(|name| (0..20).all(|seed| Range::up_to(&sample::of_operator(name, &mut Rng::new(seed)), 4).is_none()))
         .collect();
     println!("without units: {none:?}");
     assert!(none.len() < 10, "{none:?}");

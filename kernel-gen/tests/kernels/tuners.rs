@@ -254,7 +254,13 @@ fn a_prediction_that_is_wrong_does_no_lasting_harm() {
     let right = task();
     // The opposite of what is right.
     let misled = Misled(right.template, |us| 1e4 / us);
-    let task = Task { template: &misled, workload: right.workload.clone(), target: right.target, space: right.space };
+    let task = Task {
+        template: &misled,
+        workload: right.workload.clone(),
+        target: right.target,
+        space: right.space,
+        made_for: None,
+    };
     let won = |seed: &u64| {
         let [found, random] = [Kind::Auto, Kind::Random].map(|kind| fastest(&search(&task, kind, *seed, 2, 96)));
         found < random
@@ -273,7 +279,7 @@ fn a_prediction_that_is_no_time_is_survived() {
     for (at, cost) in all.into_iter().enumerate() {
         let misled = Misled(right.template, cost);
         let (workload, space) = (right.workload.clone(), right.space.clone());
-        let task = Task { template: &misled, workload, target: right.target, space };
+        let task = Task { template: &misled, workload, target: right.target, space, made_for: None };
         for kind in Kind::ALL {
             let mut tuner = make(kind, &task, &Options::default());
             let mut seen = BTreeSet::new();

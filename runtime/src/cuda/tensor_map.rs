@@ -96,12 +96,7 @@ impl Entry {
 const L2_PROMOTION: i32 = 3;
 
 /// Encodes a map, of so many units if their number varies. This runs on the host; the GPU is not asked.
-pub(super) fn encode(
-    driver: &Driver,
-    spec: &TensorMapSpec,
-    address: u64,
-    units: u64,
-) -> Result<TensorMap, CudaError> {
+pub(super) fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64, units: u64) -> Result<TensorMap, CudaError> {
     let encode = driver.encode_tiled()?;
     let mut dims = spec.dims;
     if let Some(last) = dims.get_mut((spec.rank as usize).wrapping_sub(1)).filter(|_| spec.rows > 0) {

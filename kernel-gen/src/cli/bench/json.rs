@@ -23,6 +23,7 @@ pub(super) fn report(report: &Report) -> Json {
             "failed": summary.failed,
             "default_to_record": mean(summary.default),
             "others_to_record": mean(summary.others),
+            "ranged_to_now": mean(summary.ranged),
             "now_to_recorded": mean(summary.again),
             "now_to_recorded_at_clock": mean(summary.again_at_clock),
             "floor_to_recorded": mean(summary.floor_again),

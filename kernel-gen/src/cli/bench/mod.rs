@@ -5,11 +5,12 @@ mod json;
 use super::interrupt::stop_on_interrupt;
 use super::measuring::{Measured, Measuring, seconds};
 use super::output::{Failure, Output, json_text};
-use super::project::target_here;
+use super::project::{Wanted, target_here};
 use crate::target::Device;
 use crate::templates::Registry;
 use crate::tune::bench::{Bench, Options, Row, Subject, table};
 use crate::tune::measure::{self, Peer};
+use crate::workload::Range;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,6 +55,9 @@ pub(super) struct Arguments {
     /// Begin no workload after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
+    /// Of each range in the spec so many sizes, at most, from the fewest to the most
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(2..))]
+    sizes: i64,
     /// What the inputs are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -67,6 +71,22 @@ pub(super) struct Arguments {
 
 /// What takes longer than this to compile is a failure: a build would take as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(60);
+
+/// So many sizes of a range, each about the same part of the next; all if there are no more.
+fn sizes(range: &Range, most: i64) -> Vec<i64> {
+    let (least, last) = (range.least, range.most);
+    if last - least < most {
+        return (least..=last).collect();
+    }
+    let ratio = last as f64 / least as f64;
+    let mut sizes: Vec<i64> = vec![];
+    for i in 0..most {
+        let size = (least as f64 * ratio.powf(i as f64 / (most - 1) as f64)).round() as i64;
+        sizes.push(size.max(sizes.last().map_or(least, |last| last + 1)).min(last));
+    }
+    sizes.dedup();
+    sizes
+}
 
 /// A library by its name.
 fn peer(name: &str) -> Result<Peer, String> {
@@ -82,9 +102,9 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     if matches!(target.device, Device::Cpu(_)) && !arguments.peers.is_empty() {
         return Err(format!("--peers is for GPUs, and the target is {}; --target sm_90a names one", target.name).into());
     }
-    let wanted = arguments.measured.wanted(&project)?;
-    let subjects: Vec<Subject> =
-        wanted.into_iter().map(|w| Subject { name: w.name, weight: w.weight, workload: w.workload }).collect();
+    let wanted = arguments.measured.wanted(&project, &|range| sizes(range, arguments.sizes))?;
+    let subject = |Wanted { name, weight, workload, ranged }| Subject { name, weight, workload, ranged };
+    let subjects: Vec<Subject> = wanted.into_iter().map(subject).collect();
     let threads = arguments.measured.threads(&project, target);
     let options = Options {
         model: project.options(),

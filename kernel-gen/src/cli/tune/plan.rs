@@ -5,7 +5,7 @@ use super::bench::Bench;
 use crate::cli::output::Failure;
 use crate::cli::project::{Project, Wanted};
 use crate::cli::space::find_template;
-use crate::model::{self, default_of};
+use crate::model::{self, default_of, ladder};
 use crate::records::log::{Log, TaskKey};
 use crate::records::validate::{Validator, summarised};
 use crate::records::{BestRecords, Entry, FailureKind, Outcome, Purpose, Record, Trial};
@@ -100,7 +100,7 @@ impl<'r> Plan<'r> {
         wanted: &Wanted,
         must: bool,
     ) -> Result<(), Failure> {
-        let Wanted { name, weight, workload } = wanted;
+        let Wanted { name, weight, workload, .. } = wanted;
         let target = self.target;
         let mut found = vec![];
         let mut reasons = vec![];
@@ -352,10 +352,12 @@ fn wanted(
         let mut all: Vec<Wanted> = vec![];
         for (key, _, _) in recording.tasks().filter(|(_, t, _)| *t == target.name) {
             if !all.iter().any(|w| w.name == key) {
-                all.push(Wanted { name: key.to_string(), weight: 1.0, workload: Workload::from_key(key)? });
+                let workload = Workload::from_key(key)?;
+                all.push(Wanted { name: key.to_string(), weight: 1.0, workload, ranged: None });
             }
         }
         return Ok(all);
     }
-    arguments.measured.wanted(project)
+    // What is chosen for a range is chosen for these.
+    arguments.measured.wanted(project, &|range| ladder(range, target))
 }

@@ -151,7 +151,8 @@ impl Body<'_> {
             }
         }
         let uses_units = |var| phase.body.iter().any(|s| mentions(s, var));
-        unused.extend(self.kernel.size.iter().filter(|size| !uses_units(size.var)).map(|size| self.names.var(size.var)));
+        unused
+            .extend(self.kernel.size.iter().filter(|size| !uses_units(size.var)).map(|size| self.names.var(size.var)));
         unused.extend((!uses_ws).then_some("ws"));
         unused.extend((!uses_worker).then_some("worker"));
         if phase.parallel.is_none() {

@@ -90,10 +90,24 @@ pub struct CSource {
     pub header: String,
     /// The functions, in the order in which they run.
     pub phases: Vec<Phase>,
+    /// Present if the functions take a number of units: which, 0 until it is known ([`CSource::of_units`]).
+    pub units: Option<i64>,
     /// Bytes of workspace that all workers share; a multiple of 64.
     pub workspace_bytes: i64,
     /// Bytes of workspace that each worker needs after those; a multiple of 64.
     pub worker_bytes: i64,
+}
+
+impl CSource {
+    /// The source as it runs for so many units.
+    #[must_use]
+    pub fn of_units(mut self, units: i64) -> CSource {
+        self.units = Some(units);
+        for phase in &mut self.phases {
+            phase.extent = phase.first.take().map_or(phase.extent, |first| first.iterations(units).min(phase.extent));
+        }
+        self
+    }
 }
 
 /// The C of a kernel whose functions have no names yet.
@@ -105,6 +119,7 @@ pub struct Unnamed {
     /// The parameter list that all functions have.
     parameters: String,
     bodies: Vec<FunctionBody>,
+    takes_units: bool,
     workspace_bytes: i64,
     worker_bytes: i64,
 }
@@ -164,13 +179,14 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
     let helpers = prelude::functions(&prelude, isa);
     let (prelude, parameters) = (prelude::text(&prelude, isa), parameters(kernel, &names));
-    Ok(Unnamed { isa, prelude, helpers, parameters, bodies, workspace_bytes, worker_bytes })
+    let takes_units = kernel.size.is_some();
+    Ok(Unnamed { isa, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes })
 }
 
 impl Unnamed {
     /// The source and its header. The names of the functions start with `symbol`, and `comment` is at the top.
     pub fn named(&self, symbol: &str, comment: &str) -> CSource {
-        let Unnamed { isa, prelude, helpers, parameters, bodies, workspace_bytes, worker_bytes } = self;
+        let Unnamed { isa, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes } = self;
         let (mut functions, mut prototypes, mut phases) = (vec![], String::new(), vec![]);
         for (i, FunctionBody { text, extent, first, parallel }) in bodies.iter().enumerate() {
             let name = format!("{symbol}_p{i}");
@@ -193,6 +209,7 @@ impl Unnamed {
             helpers: helpers.clone(),
             header,
             phases,
+            units: takes_units.then_some(0),
             workspace_bytes: *workspace_bytes,
             worker_bytes: *worker_bytes,
         }

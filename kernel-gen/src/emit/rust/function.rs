@@ -97,7 +97,9 @@ pub(super) fn shape_of(item: &Item, index: usize, param: &Param) -> String {
 
 /// What refuses other numbers of units when a program is compiled.
 pub(super) fn check_of_units(name: &str, Range { least, most, .. }: &Range) -> String {
-    format!("assert!({least} <= UNITS && UNITS <= {most}, \"`{name}` is declared for {least} to {most} images or rows\")")
+    format!(
+        "assert!({least} <= UNITS && UNITS <= {most}, \"`{name}` is declared for {least} to {most} images or rows\")"
+    )
 }
 
 /// What docs say of the workloads.

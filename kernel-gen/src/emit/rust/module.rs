@@ -210,7 +210,8 @@ fn isa_variant(isa: Isa) -> &'static str {
 fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
     let phases = program.extents.iter().enumerate();
     let some = |of: &Option<First>| of.map_or("None".into(), |of| format!("Some({})", first(of)));
-    let phase = |(i, (extent, first)): (usize, &(i64, _))| format!("{V}::phase({prefix}_p{i}, {extent}, {})", some(first));
+    let phase =
+        |(i, (extent, first)): (usize, &(i64, _))| format!("{V}::phase({prefix}_p{i}, {extent}, {})", some(first));
     let phases: Vec<String> = phases.map(phase).collect();
     let sizes = format!("{}, {}", program.workspace_bytes, program.worker_bytes);
     line(out, depth, &format!("{V}::program(&[{}], {sizes}),", phases.join(", ")));
@@ -264,7 +265,11 @@ pub(super) fn declaration(program: &Program, phase: usize) -> String {
     let params: Vec<String> =
         program.params.iter().map(|p| format!("{}: {}", c_name(&p.name), p.rust_type())).collect();
     let units = if program.takes_units { ", units: i64" } else { "" };
-    format!("fn {}_p{phase}({}{units}, ws: *mut u8, worker: i64, begin: i64, end: i64);", program.symbol, params.join(", "))
+    format!(
+        "fn {}_p{phase}({}{units}, ws: *mut u8, worker: i64, begin: i64, end: i64);",
+        program.symbol,
+        params.join(", ")
+    )
 }
 
 /// The name of a C parameter in the Rust declaration, where it only documents.

@@ -191,8 +191,14 @@ fn variants(out: &mut String, module: &OwnModule, kernel: &OwnKernel, args: &[St
         line(out, 6, &format!("&SLOT_{v},"));
         line(out, 6, "&[");
         let OwnKernel { name, grid, block, shared_bytes, .. } = kernel;
-        let shape =
-            LaunchShape { kernel: name, grid: *grid, block: *block, cluster: [1; 3], shared_bytes: *shared_bytes, first: None };
+        let shape = LaunchShape {
+            kernel: name,
+            grid: *grid,
+            block: *block,
+            cluster: [1; 3],
+            shared_bytes: *shared_bytes,
+            first: None,
+        };
         launch_table(out, 7, &shape, "None", args);
         line(out, 6, "],");
         line(out, 6, "&[],");

@@ -36,9 +36,21 @@ fn item(name: &str, conv: Conv2d) -> Item {
             worker_bytes: 0,
         },
     };
-    let variant =
-        Variant { isa: Isa::X86_64V3, most: 1, program, packs: vec![(1, pack)], choice: choice("direct v1", Some(12.5)) };
-    Item { name: name.into(), workload, slices: Default::default(), units: None, code: Code::Compiled(vec![variant]), cuda: vec![] }
+    let variant = Variant {
+        isa: Isa::X86_64V3,
+        most: 1,
+        program,
+        packs: vec![(1, pack)],
+        choice: choice("direct v1", Some(12.5)),
+    };
+    Item {
+        name: name.into(),
+        workload,
+        slices: Default::default(),
+        units: None,
+        code: Code::Compiled(vec![variant]),
+        cuda: vec![],
+    }
 }
 
 fn choice(template: &str, cost_us: Option<f64>) -> Choice {

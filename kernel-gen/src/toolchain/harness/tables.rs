@@ -88,6 +88,10 @@ pub(super) fn tables(source: &CSource, packs: &[PackSource<'_>], buffers: &[Buff
         }
         t += "};\n";
     }
+    for (i, units) in programs.iter().enumerate().filter_map(|(i, (source, _))| Some((i, source.units?))) {
+        // What a compiler would know of it, a caller's does not.
+        let _ = writeln!(t, "static volatile int64_t kg_units_{i} = {units};");
+    }
     t += "static const struct kg_program kg_programs[] = {\n";
     for (i, (source, _)) in programs.iter().enumerate() {
         let (phases, shared, worker) = (source.phases.len(), source.workspace_bytes, source.worker_bytes);
@@ -96,7 +100,8 @@ pub(super) fn tables(source: &CSource, packs: &[PackSource<'_>], buffers: &[Buff
     t += "};\nstatic void kg_call(int program, int phase, void **p, unsigned char *ws, int64_t worker, int64_t begin, int64_t end) {\n";
     t += "  switch (program * 1000 + phase) {\n";
     for (i, (source, arguments)) in programs.iter().enumerate() {
-        let args: String = arguments.iter().map(|k| format!("p[{k}], ")).collect();
+        let units = source.units.map(|_| format!("kg_units_{i}, "));
+        let args: String = arguments.iter().map(|k| format!("p[{k}], ")).chain(units).collect();
         for (j, phase) in source.phases.iter().enumerate() {
             let _ = writeln!(t, "    case {}: {}({args}ws, worker, begin, end); break;", i * 1000 + j, phase.symbol);
         }

@@ -21,13 +21,16 @@ pub use summary::{Again, CONFIRMED, Mean, Summary, Sums};
 pub use table::table;
 pub use ways::{Ways, without_shape};
 
-use super::Task;
 use super::measure::{Comparison, Measurer, Peer, Provenance, Rounds};
 use super::session::Stop;
+use super::{MadeFor, Task};
+use crate::lower::Units;
+use crate::model::{self, Rung, choose};
 use crate::records::{BestRecords, Choice};
 use crate::target::Target;
 use crate::templates::Registry;
-use crate::workload::{Epilogue, Op, Workload};
+use crate::workload::{Epilogue, Op, Range, Workload};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use ways::is_same;
 
@@ -40,6 +43,19 @@ pub struct Subject {
     pub weight: f64,
     /// The workload.
     pub workload: Workload,
+    /// Present if it is one size of a range.
+    pub ranged: Option<Ranged>,
+}
+
+/// A range that a workload is one size of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ranged {
+    /// The workload of the most units.
+    pub workload: Workload,
+    /// All sizes.
+    pub range: Range,
+    /// Which one it is.
+    pub units: i64,
 }
 
 /// What everything is timed with.
@@ -69,10 +85,16 @@ impl<'r> Bench<'r, '_> {
     ) -> Report {
         let begun = Instant::now();
         let mut compared = vec![Rounds::default(); subjects.len()];
+        let mut ranges = BTreeMap::new();
         let mut rows = vec![];
         let rounds = self.options.rounds.max(1);
         for round in 1..=rounds {
-            for (Subject { name, weight, workload }, compared) in subjects.iter().zip(&mut compared) {
+            for (Subject { name, weight, workload, ranged }, compared) in subjects.iter().zip(&mut compared) {
+                let ranged = ranged.as_ref().and_then(|of| {
+                    let rungs = ranges.entry(of.workload.key()).or_insert_with(|| self.rungs(of));
+                    let rung = rungs.iter().find(|rung| of.units <= rung.units.1)?;
+                    Some((of, rung.clone()))
+                });
                 let over = if stop.is_asked() {
                     Some("stopped by the user")
                 } else {
@@ -82,7 +104,7 @@ impl<'r> Bench<'r, '_> {
                 let result = match over {
                     Some(why) if compared.calmest().is_none() => Err(why.to_string()),
                     // What earlier rounds found stays.
-                    over => self.measured(workload, over.is_none().then_some(&mut *measurer), compared),
+                    over => self.measured(workload, ranged, over.is_none().then_some(&mut *measurer), compared),
                 };
                 if round == rounds {
                     let row = Row { name: name.clone(), weight: *weight, workload: workload.key(), result };
@@ -99,17 +121,35 @@ impl<'r> Bench<'r, '_> {
         }
     }
 
+    /// How choices are made here.
+    fn model(&self) -> model::Options {
+        let mut options = self.options.model.clone();
+        options.device.get_or_insert_with(|| self.provenance.device.clone());
+        options.threads = Some(self.provenance.threads);
+        options
+    }
+
+    /// The kernels of a range; none if there is none for some size, which its rows say.
+    fn rungs(&self, Ranged { workload, range, .. }: &Ranged) -> Vec<Rung> {
+        let options = model::Options { deny_fallback: false, ..self.model() };
+        let choose = |units: i64| {
+            let choice = choose(self.registry, &range.at(workload, units), self.target, self.records, &options);
+            choice.map(|choice| (units, choice))
+        };
+        let candidates = model::ladder(range, self.target).into_iter().map(choose).collect::<Result<Vec<_>, _>>();
+        candidates.map_or(vec![], |all| model::rungs(self.registry, workload, range, self.target, &all))
+    }
+
     /// The candidates of a workload, each different config timed once by the measurer, if there is one, or as they were
     /// compared before; `compared` is what is known from then on.
     fn measured(
         &self,
         workload: &Workload,
+        ranged: Option<(&Ranged, Rung)>,
         measurer: Option<&mut dyn Measurer<'r>>,
         compared: &mut Rounds,
     ) -> Result<Measured, String> {
-        let mut options = self.options.clone();
-        options.model.device.get_or_insert_with(|| self.provenance.device.clone());
-        options.model.threads = Some(self.provenance.threads);
+        let options = Options { model: self.model(), ..self.options.clone() };
         let ways = Ways::of(self.registry, workload, self.target, self.records, &options).map_err(|e| e.to_string())?;
         let mut different: Vec<&Choice> = vec![];
         for choice in ways.all() {
@@ -122,7 +162,16 @@ impl<'r> Bench<'r, '_> {
             let template = self.registry.find(&choice.template).ok_or("the template is not registered")?;
             tasks.push(Task::new(workload.clone(), self.target, template).map_err(|e| e.to_string())?);
         }
-        let asked: Vec<_> = tasks.iter().zip(&different).map(|(task, choice)| (task, &choice.config)).collect();
+        let mut asked = different.clone();
+        if let Some((Ranged { workload: largest, range, units }, Rung { units: (_, most), choice, .. })) = &ranged {
+            let template = self.registry.find(&choice.template).ok_or("the template is not registered")?;
+            let of = Units { most: *most, params: range.params.clone() };
+            let made_for = MadeFor { workload: range.at(largest, *most), units: of, count: *units };
+            let task = Task::of_range(workload.clone(), made_for, self.target, template);
+            tasks.push(task.map_err(|e| e.to_string())?);
+            asked.push(choice);
+        }
+        let asked: Vec<_> = tasks.iter().zip(&asked).map(|(task, choice)| (task, &choice.config)).collect();
         let peers: Vec<Peer> = self.options.peers.iter().copied().filter(|peer| has(*peer, &workload.op)).collect();
         if let Some(measurer) = measurer {
             compared.add(measurer.compare_with(&asked, &peers));
@@ -137,6 +186,11 @@ impl<'r> Bench<'r, '_> {
             chosen: candidate(&ways.chosen)?,
             default: candidate(&ways.default)?,
             others: ways.others.as_ref().map(candidate).transpose()?,
+            ranged: ranged.as_ref().and_then(|(_, rung)| {
+                let at = different.len();
+                let (choice, outcome) = (rung.choice.clone(), outcomes.get(at)?.clone());
+                Some(Candidate { choice, outcome, floor_us: compared.floor_us(at) })
+            }),
             peers: peers.into_iter().zip(timed.iter().cloned()).collect(),
             adds_residual: workload.epilogue.contains(&Epilogue::ResidualAdd),
         })

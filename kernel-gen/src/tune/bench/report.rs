@@ -84,6 +84,8 @@ pub struct Measured {
     pub default: Candidate,
     /// What is used with records of other shapes only, if that was asked for.
     pub others: Option<Candidate>,
+    /// The kernel of a range that serves this size, if it is one of a range's.
+    pub ranged: Option<Candidate>,
     /// The libraries that were asked for and have such an operator: their times, or why there are none.
     pub peers: Vec<(Peer, Result<PeerTiming, String>)>,
     /// Whether the workload reads one more tensor than its operator and adds it to the result.
@@ -171,7 +173,8 @@ impl Measured {
     /// The candidates with what each is, in the order of the table.
     pub fn candidates(&self) -> impl Iterator<Item = (Column, &Candidate)> {
         let both = [(Column::Chosen, &self.chosen), (Column::Default, &self.default)];
-        both.into_iter().chain(self.others.as_ref().map(|c| (Column::Others, c)))
+        let others = self.others.as_ref().map(|c| (Column::Others, c));
+        both.into_iter().chain(others).chain(self.ranged.as_ref().map(|c| (Column::Ranged, c)))
     }
 }
 
@@ -184,15 +187,18 @@ pub enum Column {
     Default,
     /// What is used with records of other shapes only.
     Others,
+    /// What serves a range of sizes.
+    Ranged,
 }
 
 impl Column {
-    /// One word: `chosen`, `default`, `others`.
+    /// One word: `chosen`, `default`, `others`, `ranged`.
     pub fn name(self) -> &'static str {
         match self {
             Column::Chosen => "chosen",
             Column::Default => "default",
             Column::Others => "others",
+            Column::Ranged => "ranged",
         }
     }
 }

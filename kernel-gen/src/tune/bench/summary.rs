@@ -1,6 +1,6 @@
 //! Means and counts over the rows of a report.
 
-use super::report::{Measured, Report};
+use super::report::{Measured, Report, Row};
 use crate::records::{Measurement, Origin};
 use crate::tune::measure::Provenance;
 use std::fmt;
@@ -53,6 +53,10 @@ pub struct Summary {
     pub default: Option<Mean>,
     /// The config by records of other shapes / the record's, likewise.
     pub others: Option<Mean>,
+    /// The kernel of a range / what is chosen for the size, over the sizes of ranges where both ran.
+    pub ranged: Option<Mean>,
+    /// The highest ratio behind [`Summary::ranged`], and whose it is.
+    pub worst_ranged: Option<(f64, String)>,
     /// The fastest library / what is chosen, over the workloads where both ran.
     pub peer: Option<Mean>,
     /// The same with operands that are not in a cache.
@@ -117,12 +121,20 @@ impl Summary {
         }
         let ratios = report.rows.iter().filter_map(|r| Some((r.result.as_ref().ok()?.peer_ratio()?, &r.name)));
         let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
+        let ranged = |row: &Row| {
+            let m = row.result.as_ref().ok()?;
+            m.relative(m.ranged.as_ref()?)
+        };
+        let worst_ranged = report.rows.iter().filter_map(|row| Some((ranged(row)?, &row.name)));
+        let worst_ranged = worst_ranged.max_by(|a, b| a.0.total_cmp(&b.0));
         let begin_early = measured.iter().any(|m| m.chosen.apart_us()[0].is_some());
         let apart = |i: usize| mean(measured.iter().filter_map(|m| m.apart_peer_ratios()[i])).filter(|_| begin_early);
         let failures = measured.iter().flat_map(|m| m.candidates()).filter(|(_, c)| c.us().is_none()).count();
         Summary {
             default: mean(recorded.iter().filter_map(|m| m.relative(&m.default))),
             others: mean(recorded.iter().filter_map(|m| m.relative(m.others.as_ref()?))),
+            ranged: mean(measured.iter().filter_map(|m| m.relative(m.ranged.as_ref()?))),
+            worst_ranged: worst_ranged.map(|(ratio, name)| (ratio, name.clone())),
             peer: mean(measured.iter().filter_map(|m| m.peer_ratio())),
             cold_peer: mean(measured.iter().filter_map(|m| m.cold_peer_ratio())),
             apart_peer: apart(0),
@@ -159,6 +171,7 @@ impl fmt::Display for Summary {
         let named = [
             ("default/record", self.default),
             ("others/record", self.others),
+            ("range/now", self.ranged),
             ("now/recorded", self.again),
             ("at the record's clock", self.again_at_clock),
             ("undisturbed now/recorded", self.floor_again),
@@ -172,6 +185,9 @@ impl fmt::Display for Summary {
         }
         if !means.is_empty() {
             write!(f, "; geometric means: {}", means.join(", "))?;
+        }
+        if let Some((ratio, name)) = &self.worst_ranged {
+            write!(f, "; range/now is {ratio:.2} at worst ({name})")?;
         }
         if let Some((ratio, name)) = &self.worst {
             write!(f, "; peer/now is {ratio:.2} at worst ({name})")?;

@@ -21,6 +21,7 @@ pub fn table(report: &Report) -> String {
     let cold = known(|m| m.chosen.cold_us().is_some());
     let apart = known(|m| m.chosen.apart_us()[0].is_some());
     let error = known(|m| m.chosen.accuracy().is_some());
+    let ranged = known(|m| m.ranged.is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
     if clock {
         head.push("at its clock");
@@ -41,6 +42,9 @@ pub fn table(report: &Report) -> String {
     if report.others {
         head.extend(["others us", "/now"]);
     }
+    if ranged {
+        head.extend(["range us", "/now"]);
+    }
     if !report.peers.is_empty() {
         head.extend(["peer us", "/now"]);
         if apart {
@@ -56,7 +60,7 @@ pub fn table(report: &Report) -> String {
     }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold, apart, error], report)));
+    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold, apart, error, ranged], report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -104,7 +108,7 @@ fn missing(report: &Report) -> BTreeMap<String, usize> {
     reasons
 }
 
-fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Report) -> Vec<String> {
+fn cells(row: &Row, [clock, floor, cold, apart, error, ranged]: [bool; 6], report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
@@ -131,6 +135,10 @@ fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Repo
     if report.others {
         all.push(m.others.as_ref().map_or("-".to_string(), now));
         all.push(ratio(m.others.as_ref().and_then(|c| m.relative(c))));
+    }
+    if ranged {
+        all.push(m.ranged.as_ref().map_or("-".to_string(), now));
+        all.push(ratio(m.ranged.as_ref().and_then(|c| m.relative(c))));
     }
     if !report.peers.is_empty() {
         let peer = m.peer();
@@ -176,7 +184,7 @@ fn notes(row: &Row) -> Vec<String> {
     for (column, candidate) in measured.candidates() {
         let Outcome::Failed(failure) = &candidate.outcome else { continue };
         // What is two things fails once.
-        if told.iter().any(|c| is_same(&c.choice, &candidate.choice)) {
+        if column != Column::Ranged && told.iter().any(|c| is_same(&c.choice, &candidate.choice)) {
             continue;
         }
         told.push(candidate);
@@ -184,6 +192,7 @@ fn notes(row: &Row) -> Vec<String> {
             Column::Chosen => "what is chosen",
             Column::Default => "the default",
             Column::Others => "the choice by other records",
+            Column::Ranged => "the kernel of the range",
         };
         let choice = &candidate.choice;
         notes.push(format!(

@@ -84,8 +84,10 @@ fn report(subjects: &[i64], records: &[Record], outcomes: &[(i64, &str, i64, Out
         recording.add(&product(*m).key(), TARGET, template, &config(*inner), outcome.clone());
     }
     let mut measurer = Counted(Replay::new(recording), vec![]);
-    let subjects: Vec<Subject> =
-        subjects.iter().map(|m| Subject { name: format!("rows {m}"), weight: 1.0, workload: product(*m) }).collect();
+    let subjects: Vec<Subject> = subjects
+        .iter()
+        .map(|m| Subject { name: format!("rows {m}"), weight: 1.0, workload: product(*m), ranged: None })
+        .collect();
     let options = Options { others: true, ..Options::default() };
     let provenance = Provenance {
         device: "CPU".into(),
@@ -295,7 +297,7 @@ fn a_library_is_asked_for_operators_that_it_has() {
     let options = Options { peers: vec![Peer::Cudnn, Peer::Cublas], ..Options::default() };
     let (best, provenance) = (BestRecords::new(), Provenance::default());
     let bench = Bench { registry: &registry, target, records: &best, options: &options, provenance: &provenance };
-    let subjects = [Subject { name: "a".into(), weight: 1.0, workload: product(64) }];
+    let subjects = [Subject { name: "a".into(), weight: 1.0, workload: product(64), ranged: None }];
     let mut measurer = Asked(Replay::new(Recording::new()), vec![]);
     let report = bench.run(&subjects, &mut measurer, &Stop::new(), &mut |_| ());
     assert_eq!(measurer.1, [[Peer::Cublas]]);
@@ -382,7 +384,7 @@ fn what_the_time_or_the_user_ends_is_named() {
     let options = Options { limit: Some(Duration::ZERO), ..Options::default() };
     let (best, provenance) = (BestRecords::new(), Provenance::default());
     let bench = Bench { registry: &registry, target, records: &best, options: &options, provenance: &provenance };
-    let subjects = [Subject { name: "a".into(), weight: 1.0, workload: product(64) }];
+    let subjects = [Subject { name: "a".into(), weight: 1.0, workload: product(64), ranged: None }];
     let mut measurer = Replay::new(Recording::new());
     let text = table(&bench.run(&subjects, &mut measurer, &Stop::new(), &mut |_| ()));
     assert!(text.contains("not measured: the time is over; --seconds gives more"), "{text}");

@@ -1,11 +1,12 @@
 //! What the kinds of devices have in common.
 
 use super::{Comparison, Peer};
+use crate::lower::Units;
 use crate::records::{Failure, Outcome};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Template;
-use crate::tune::Task;
+use crate::tune::{MadeFor, Task};
 use crate::workload::Workload;
 use crate::workload::special::Reach;
 
@@ -15,11 +16,23 @@ pub(super) struct Job<'r> {
     pub(super) target: &'r Target,
     pub(super) template: &'r dyn Template,
     pub(super) config: Config,
+    pub(super) made_for: Option<MadeFor>,
 }
 
 impl<'r> Job<'r> {
     pub(super) fn new(task: &Task<'r>, config: &Config) -> Job<'r> {
-        Job { workload: task.workload.clone(), target: task.target, template: task.template, config: config.clone() }
+        let (workload, made_for) = (task.workload.clone(), task.made_for.clone());
+        Job { workload, target: task.target, template: task.template, config: config.clone(), made_for }
+    }
+
+    /// The workload that the kernel is made for.
+    pub(super) fn made_for(&self) -> &Workload {
+        self.made_for.as_ref().map_or(&self.workload, |of| &of.workload)
+    }
+
+    /// What of it varies in number.
+    pub(super) fn units(&self) -> Option<Units> {
+        self.made_for.as_ref().map(|of| of.units.clone())
     }
 
     /// What its outputs depend on.

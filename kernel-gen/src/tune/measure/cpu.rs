@@ -99,7 +99,8 @@ impl Builder for CpuBuilder {
     type Code = CpuCode;
 
     fn build(&self, job: &Job<'_>) -> Result<CpuCode, Failure> {
-        let key = format!("{} {} {}", job.workload.key(), job.template.name(), job.config);
+        let made_for = job.made_for.as_ref().map(|of| of.workload.key());
+        let key = format!("{} {made_for:?} {} {}", job.workload.key(), job.template.name(), job.config);
         let built = || self.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, code)) = built().iter().find(|(known, _)| *known == key) {
             return Ok(code.clone());

@@ -6,9 +6,10 @@ use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use crate::generate::{Early, pack_positions};
 use crate::ir::Kernel;
-use crate::lower::lower_for;
+use crate::lower::lower_units;
 use crate::records::{Failure, FailureKind};
 use crate::templates::Scheduled;
+use crate::tune::MadeFor;
 
 /// A failure of a kind; of a long text the first lines.
 pub(super) fn failure(kind: FailureKind, text: impl ToString) -> Failure {
@@ -31,8 +32,8 @@ fn refused(text: impl ToString) -> Failure {
 /// What a template makes of a config, and where its packs belong.
 fn scheduled(job: &Job<'_>) -> Result<(Kernel, Vec<(usize, Kernel)>), Failure> {
     let Scheduled { schedule, packs } =
-        job.template.schedule(&job.workload, job.target, &job.config).map_err(refused)?;
-    let positions = pack_positions(&schedule.kernel, &packs, &job.workload).map_err(refused)?;
+        job.template.schedule(job.made_for(), job.target, &job.config).map_err(refused)?;
+    let positions = pack_positions(&schedule.kernel, &packs, job.made_for()).map_err(refused)?;
     let packs = positions.into_iter().zip(packs).map(|(at, pack)| (at, pack.kernel)).collect();
     Ok((schedule.kernel, packs))
 }
@@ -48,20 +49,23 @@ pub(super) struct CCode {
 /// The C of a config.
 pub(super) fn c(job: &Job<'_>, edit: Option<&Edit>) -> Result<CCode, Failure> {
     let isa = Isa::of_target(&job.target.name).map_err(refused)?;
-    let emit = |kernel: Kernel, symbol: String| -> Result<(Kernel, CSource), Failure> {
-        let lowered = lower_for(kernel, job.target).map_err(refused)?;
+    let emit = |kernel: Kernel, units, symbol: String| -> Result<(Kernel, CSource), Failure> {
+        let lowered = lower_units(kernel, job.target, units).map_err(refused)?;
         // No comment: what packs is then the same text for all configs that pack alike.
         let options = COptions { isa, symbol, comment: String::new() };
         let source = c::emit(&lowered, &options).map_err(refused)?;
         Ok((lowered.kernel().clone(), source))
     };
     let (kernel, packs) = scheduled(job)?;
-    let (kernel, mut source) = emit(kernel, "kernel".into())?;
+    let (mut kernel, mut source) = emit(kernel, job.units(), "kernel".into())?;
+    if let Some(MadeFor { count, .. }) = job.made_for {
+        (kernel, source) = (kernel.of_units(count), source.of_units(count));
+    }
     if let Some(edit) = edit {
         edit(&job.config, Emitted::C(&mut source));
     }
     let packs = packs.into_iter().enumerate().map(|(i, (at, pack))| {
-        let (kernel, source) = emit(pack, format!("pack{i}"))?;
+        let (kernel, source) = emit(pack, None, format!("pack{i}"))?;
         Ok((at, kernel, source))
     });
     Ok(CCode { kernel, source, packs: packs.collect::<Result<_, Failure>>()? })
@@ -77,19 +81,23 @@ pub(super) struct CudaCode {
 /// The CUDA C++ of a config.
 pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failure> {
     let arch = Arch::of(job.target).ok_or_else(|| refused(format!("{} is not a CUDA target", job.target.name)))?;
-    let emit = |kernel: Kernel, symbol: String, early: &Early| -> Result<CudaSource, Failure> {
-        let lowered = early.apply(lower_for(kernel, job.target).map_err(refused)?);
+    let emit = |kernel: Kernel, units, symbol: String, early: &Early| -> Result<CudaSource, Failure> {
+        let lowered = early.apply(lower_units(kernel, job.target, units).map_err(refused)?);
         let options = CudaOptions { arch, symbol, comment: String::new(), min_blocks: None };
         cuda::emit(&lowered, &options).map_err(refused)
     };
     let (kernel, packs) = scheduled(job)?;
-    let mut source = emit(kernel, "kernel".into(), &Early::of(job.template, &job.workload, job.target))?;
+    let early = Early::of(job.template, job.made_for(), job.target);
+    let mut source = emit(kernel, job.units(), "kernel".into(), &early)?;
+    if let Some(MadeFor { count, .. }) = job.made_for {
+        source.launches = source.launches.into_iter().map(|launch| launch.of_units(count)).collect();
+    }
     if let Some(edit) = edit {
         edit(&job.config, Emitted::Cuda(&mut source));
     }
     let packs = packs.into_iter().enumerate().map(|(i, (at, pack))| {
         let bytes = pack.buffer(pack.params[1]).extent_bytes();
-        Ok((at, bytes, emit(pack, format!("pack{i}"), &Early::NEVER)?))
+        Ok((at, bytes, emit(pack, None, format!("pack{i}"), &Early::NEVER)?))
     });
     Ok(CudaCode { source, packs: packs.collect::<Result<_, Failure>>()? })
 }
