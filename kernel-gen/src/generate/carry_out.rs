@@ -4,6 +4,7 @@ use super::chosen::{Chosen, Picked, Place};
 use super::error::{Cause, GenerateError};
 use super::made::{Made, make};
 use super::memo::{Asked, Digests, Memo};
+use super::ranges::rungs;
 use super::report::Row;
 use super::task::{Rung, Task};
 use crate::model;
@@ -14,17 +15,17 @@ use crate::templates::Registry;
 /// Chooses for a workload and makes code of the choice: of several where callers say how many units there are, that for the fewest
 /// first. A kernel that takes weights in another form than that for the most is left out: one packed weight serves all.
 pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Vec<Outcome>, GenerateError> {
-    let Some(Rung { range, .. }) = task.rung else { return Ok(vec![carry_out(task, target, with)?]) };
+    let Some(Rung { range, largest, .. }) = task.rung else { return Ok(vec![carry_out(task, target, with)?]) };
     let mut candidates = vec![];
     for units in model::ladder(range, target) {
         let workload = range.at(task.workload, units);
         candidates.push((units, choose(&Task { workload: &workload, ..task.clone() }, target, with)?));
     }
     let mut all: Vec<Outcome> = vec![];
-    for rung in model::rungs(with.registry, task.workload, range, target, &candidates).into_iter().rev() {
-        let (_, most) = rung.units;
+    for rung in rungs(with.registry, task.workload, range, target, &candidates).into_iter().rev() {
+        let (least, most) = rung.units;
         let workload = range.at(task.workload, most);
-        let task = Task { workload: &workload, rung: Some(Rung { range, most }), ..task.clone() };
+        let task = Task { workload: &workload, rung: Some(Rung { range, largest, least, most }), ..task.clone() };
         let made = carry(&task, target, with, rung.choice.clone());
         match all.last() {
             None => all.push(made?.of_rung(&rung)),

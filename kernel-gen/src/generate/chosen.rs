@@ -82,7 +82,13 @@ impl<'a> Chosen<'a> {
         let (stem, pack_stem) = (format!("{}_{of_template}", task.name), format!("pack_{of_template}"));
         let symbol = format!("{stem}_{hash:08x}");
         let packs = positions.into_iter().zip(packs).collect();
-        let early = Early::of(template, workload, target);
+        let early = match task.rung {
+            None => Early::of(template, workload, 1, target),
+            Some(rung) => {
+                let fewest = rung.range.at(rung.largest, rung.least);
+                Early::of(template, &fewest, rung.least, target)
+            }
+        };
         Ok(Chosen { picked, target, kernel, early, packs, stem, pack_stem, symbol, place })
     }
 
@@ -104,7 +110,7 @@ impl<'a> Picked<'a> {
     /// Everything that its code is made of, but for the program that makes it.
     pub(super) fn facts(&self) -> String {
         let Task { slices, .. } = self.task;
-        let (cost, units) = (self.cost_us(), self.units());
+        let (cost, units) = (self.cost_us(), self.task.rung.map(|rung| (rung.units(), rung.least)));
         format!("{}\n{}\n{cost:?}\n{slices:?}\n{units:?}", self.target.name, self.comment())
     }
 

@@ -24,6 +24,7 @@ mod network;
 mod options;
 mod own;
 mod own_code;
+mod ranges;
 #[cfg(feature = "cli")]
 mod replay;
 mod report;
@@ -42,6 +43,8 @@ pub use memo::Memo;
 pub use options::{CodePolicy, Options};
 pub use own::{Own, own_cuda, own_faults};
 pub use own_code::OwnCode;
+#[cfg(feature = "tune")]
+pub(crate) use ranges::rungs;
 #[cfg(feature = "cli")]
 pub(crate) use replay::emitted;
 pub use report::{Report, Row};

@@ -26,6 +26,10 @@ pub(super) struct Task<'a> {
 pub(super) struct Rung<'a> {
     /// The numbers that there are.
     pub(super) range: &'a Range,
+    /// The workload of the most of them.
+    pub(super) largest: &'a Workload,
+    /// The fewest that the kernel is for.
+    pub(super) least: i64,
     /// The most that the kernel is for: the task's workload is of so many.
     pub(super) most: i64,
 }
@@ -45,7 +49,12 @@ pub(super) fn tasks(spec: &Spec) -> Vec<Task<'_>> {
             kernel: &kernel.name,
             workload: &w.workload,
             slices: w.slices,
-            rung: w.range.as_ref().map(|range| Rung { range, most: range.most }),
+            rung: w.range.as_ref().map(|range| Rung {
+                range,
+                largest: &w.workload,
+                least: range.least,
+                most: range.most,
+            }),
             name,
             file: &spec.file,
             line: w.line,

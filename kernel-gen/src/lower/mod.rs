@@ -38,10 +38,12 @@ pub mod simplify;
 pub mod transpose_copies;
 pub mod unroll;
 pub mod vectorize;
+mod work;
 
 pub use narrow::Units;
 pub use pass::{LowerError, LowerOptions, Pass};
 pub use passes::{Lowered, PASSES, Snapshot, lower};
+pub use work::Work;
 
 use crate::analysis::verify::{Fault, verify};
 use crate::ir::Kernel;

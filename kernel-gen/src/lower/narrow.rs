@@ -213,21 +213,20 @@ impl Narrow {
     /// A statement at the top: a launch, a phase.
     fn top(&mut self, s: Stmt) -> Result<Stmt, LowerError> {
         let Some(written) = self.written(&s, &BTreeSet::new()) else { return self.stmt(s, &[]) };
+        let mut facts = vec![];
         if let Some((var, first, fact)) = self.first(&s, &written) {
             self.kernel.size.as_mut().expect("the pass has made it").first.push((var, first));
-            return self.stmt(s, &[fact]);
+            facts.push(fact);
         }
-        match &s {
+        let s = match &s {
             Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)) => {
                 let guards = self.rounds(&s);
-                let s = self.guarded(s, &guards);
-                self.stmt(s, &[])
+                self.guarded(s, &guards)
             }
-            _ => {
-                let s = self.units_apart(s, &BTreeSet::new());
-                self.stmt(s, &[])
-            }
-        }
+            _ if facts.is_empty() => self.units_apart(s, &BTreeSet::new()),
+            _ => s,
+        };
+        self.stmt(s, &facts)
     }
 
     /// Of which loop over blocks or parallel iterations only the first need to run, and what is known in them then.
@@ -286,25 +285,32 @@ impl Narrow {
                 continue;
             }
             let same: Vec<&Round> = found.iter().filter(|other| other.key == round.key).collect();
+            // Rounds of which only the tile matters may be left out one by one, others from the last on: roles take turns, say.
+            let is_alone = same.iter().all(|r| !r.body.iter().any(|s| names(s, r.round)));
             let mut facts = vec![];
             for r in &same {
                 let mut written = vec![];
                 r.body.iter().for_each(|s| {
-                    let _ = self.collect_written(s, (&r.ranges, &r.outer.rising), &|_| false, &mut written);
+                    let _ = self.collect_written(s, (&r.ranges, &r.of), &|_| false, &mut written);
                 });
+                let (of, none) = (r.of.clone(), BTreeSet::new());
+                let outer = match is_alone {
+                    true => Outer { rising: none, fixed: of },
+                    false => Outer { rising: of, fixed: none },
+                };
                 if !written.is_empty() {
-                    facts.push(self.least_of(&written, &r.outer).map(|fact| (fact, *r)));
+                    facts.push(self.least_of(&written, &outer).map(|fact| (fact, *r)));
                 }
             }
             let Some(facts) = facts.into_iter().collect::<Option<Vec<(Fact, &Round)>>>() else { continue };
             // The same in the words of another role.
             let to = |fact: &Fact, from: &Round, to: &Round| {
-                let pairs = from.outer.rising.iter().zip(&to.outer.rising);
+                let pairs = from.of.iter().zip(&to.of);
                 let row = pairs.fold(fact.row.clone(), |row, (from, to)| row.subst(*from, &Expr::from(*to)));
                 Fact { row, ..*fact }
             };
             let Some((fact, of)) = facts.first() else { continue };
-            let is_constant = of.outer.rising.iter().all(|v| !fact.row.mentions(*v));
+            let is_constant = of.of.iter().all(|v| !fact.row.mentions(*v));
             if is_constant || facts.iter().any(|(other, by)| to(other, by, of) != *fact) {
                 continue;
             }
@@ -323,7 +329,7 @@ impl Narrow {
     /// Whether nothing in a launch waits for ever, of few units and of many.
     fn all_waits_end(&self, launch: Stmt) -> bool {
         let Some(Size { var, most, .. }) = self.kernel.size else { return false };
-        [1, most / 2, most].into_iter().filter(|units| *units > 0).all(|units| {
+        [1, 2, most / 3, most / 2, most - 1].into_iter().filter(|units| (1..=most).contains(units)).all(|units| {
             let body = vec![launch.clone().subst(var, &Expr::Int(units))];
             keeps_protocols(&Kernel { size: None, body, ..self.kernel.clone() })
         })
@@ -364,8 +370,7 @@ impl Narrow {
         }
         // One name for the loop of all roles.
         let key = inlined.subst(serial.var, &Expr::Int(-serial.extent));
-        let outer = Outer { rising: of, fixed: BTreeSet::new() };
-        Some(Round { key, cond: cond.clone(), outer, ranges: ranges.clone(), body })
+        Some(Round { key, cond: cond.clone(), of, round: serial.var, ranges: ranges.clone(), body })
     }
 
     /// Adds to conditions of rounds.
@@ -586,9 +591,18 @@ struct Round<'s> {
     key: Expr,
     cond: Expr,
     /// The number that decides the round's tile.
-    outer: Outer,
+    of: BTreeSet<VarId>,
+    /// The loop over rounds.
+    round: VarId,
     ranges: Ranges,
     body: &'s [Stmt],
+}
+
+/// Whether an expression in a statement names a variable.
+fn names(s: &Stmt, var: VarId) -> bool {
+    let mut found = false;
+    s.exprs(&mut |e| found |= e.mentions(var));
+    found
 }
 
 /// Statements that may wait for others, or that others may wait for.

@@ -37,12 +37,13 @@ use std::collections::BTreeSet;
 /// See the module's text. `constants` are positions in the kernel's parameters. A launch of more than `most_blocks` stays as it
 /// is: the runtime lets none begin early that has more blocks than there are multiprocessors, and a wait that never has anything
 /// to wait for costs up to half a microsecond all the same.
-pub fn overlap_launches(mut lowered: Lowered, constants: &[usize], most_blocks: i64) -> Lowered {
+/// `units` is how many there are in the shortest launch, where their number varies.
+pub fn overlap_launches(mut lowered: Lowered, constants: &[usize], most_blocks: i64, units: i64) -> Lowered {
     let constants = constants.iter().filter_map(|i| lowered.kernel.params.get(*i).copied()).collect();
     let body = std::mem::take(&mut lowered.kernel.body);
     let mut overlap = Overlap { kernel: &mut lowered.kernel, constants, hardware: vec![] };
     let each = |s: Stmt| {
-        if depends(&s) || blocks(&s) > most_blocks {
+        if depends(&s) || blocks(overlap.kernel, &s, units) > most_blocks {
             return s;
         }
         overlap.hardware.clear();
@@ -60,13 +61,13 @@ fn depends(launch: &Stmt) -> bool {
     found
 }
 
-/// Blocks of a launch.
-fn blocks(launch: &Stmt) -> i64 {
+/// Blocks of a launch of so many units.
+fn blocks(kernel: &Kernel, launch: &Stmt, units: i64) -> i64 {
     let mut count = 1;
     let mut s = launch;
     while let Stmt::For(l) = s {
         if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_)) {
-            count *= l.extent;
+            count *= kernel.first_of(l.var).map_or(l.extent, |first| first.iterations(units).min(l.extent));
         }
         let Some(inner) = l.body.last().filter(|_| is_hardware(l)) else { break };
         s = inner;
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn copies_of_constants_start_before_the_wait_and_all_else_behind_it() {
-        let kernel = overlap_launches(lowered(RING), &[1], 1).kernel;
+        let kernel = overlap_launches(lowered(RING), &[1], 1, 1).kernel;
         let [wait] = at(&kernel, "dependency wait")[..] else { panic!("{kernel}") };
         assert_eq!(at(&kernel, "dependency launch"), [wait + 1], "{kernel}");
         assert!(at(&kernel, "copy_async weights").iter().all(|l| *l < wait), "{kernel}");
@@ -251,7 +252,7 @@ mod tests {
         let text = text
             .replace("y[t] =", "if block == 0 { y[t] =")
             .replace("63 - t]\n            }", "63 - t] }\n            }");
-        let kernel = overlap_launches(lowered(&text), &[1], 132).kernel;
+        let kernel = overlap_launches(lowered(&text), &[1], 132, 1).kernel;
         let lines = at(&kernel, "prefetch w[");
         let [wait] = at(&kernel, "dependency wait")[..] else { panic!("{kernel}") };
         assert!(lines.len() == 1 && lines[0] < wait, "{kernel}");
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_it_makes_is_a_valid_kernel_of_the_same_text() {
-        let kernel = overlap_launches(lowered(RING), &[1], 1).kernel;
+        let kernel = overlap_launches(lowered(RING), &[1], 1, 1).kernel;
         assert_eq!(parse(&kernel.to_string()).unwrap().to_string(), kernel.to_string());
         verify(kernel, &Limits::cuda()).unwrap();
     }
@@ -275,15 +276,15 @@ mod tests {
         let many = RING.replace("0..1 grid.x", "0..3 grid.x").replace("y[t]", "if block == 0 { y[t]");
         let many = many.replace("63 - t]\n            }", "63 - t] }\n            }");
         let kernel = lowered(&many);
-        let blocks = blocks(&kernel.kernel.body[0]);
+        let blocks = blocks(&kernel.kernel, &kernel.kernel.body[0], 1);
         assert_eq!(blocks, 3);
-        assert_eq!(overlap_launches(kernel.clone(), &[1], 2).kernel.to_string(), kernel.kernel.to_string());
-        assert_eq!(at(&overlap_launches(kernel, &[1], 3).kernel, "dependency wait").len(), 1);
+        assert_eq!(overlap_launches(kernel.clone(), &[1], 2, 1).kernel.to_string(), kernel.kernel.to_string());
+        assert_eq!(at(&overlap_launches(kernel, &[1], 3, 1).kernel, "dependency wait").len(), 1);
     }
 
     #[test]
     fn without_constants_the_wait_comes_before_the_first_read() {
-        let kernel = overlap_launches(lowered(RING), &[], 1).kernel;
+        let kernel = overlap_launches(lowered(RING), &[], 1, 1).kernel;
         let wait = at(&kernel, "dependency wait")[0];
         assert!(at(&kernel, "copy_async").iter().all(|l| *l > wait), "{kernel}");
         assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![])));

@@ -5,10 +5,11 @@
 //! chosen for a few sizes of the range are the candidates; the cost functions of their templates say how each would do at every
 //! size, and where one kernel should end and the next begin.
 
-use crate::records::{Choice, Origin};
+use crate::records::Choice;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::workload::{Range, Workload};
+use std::collections::BTreeMap;
 
 /// One of the kernels of a range.
 #[derive(Clone, Debug)]
@@ -37,124 +38,176 @@ fn kernels(target: &Target) -> usize {
 
 /// Sizes at which kernels are compared: all of a short range.
 const COMPARED: i64 = 64;
+/// Sizes at which kernels may end.
+const ENDS: i64 = 13;
 /// How much worse a range may do with one kernel less.
-const WORTH_A_KERNEL: f64 = 1.03;
+const WORTH_A_KERNEL: f64 = 1.02;
 
-/// The kernels of a range, that for the fewest units first. `candidates` are choices and the sizes that they were made for, the
-/// last for the most units.
+/// What share of a choice's work, made for the most of the units, is left for each of the numbers of them; none if no kernel can be made.
+pub type Shares<'a> = dyn FnMut(&Choice, i64, &[i64]) -> Option<Vec<f64>> + 'a;
+
+/// The kernels of a range, that for the fewest units first. `candidates` are choices and the sizes that they were made for.
 pub fn rungs(
     registry: &Registry,
     workload: &Workload,
     range: &Range,
     target: &Target,
     candidates: &[(i64, Choice)],
+    shares: &mut Shares<'_>,
 ) -> Vec<Rung> {
-    let sizes = sizes(range);
+    let sizes = sizes(range, COMPARED);
+    let prices = prices(registry, workload, range, target, candidates, &sizes);
+    let ends: Vec<usize> =
+        self::sizes(range, ENDS).iter().filter_map(|end| sizes.iter().position(|s| s == end)).collect();
+    let mut offers = Offers { known: BTreeMap::new(), prices, sizes: &sizes };
+    // How a kernel does for fewer units than it is made for is found out where that decides.
+    for _ in 0..MOST_LOOKS {
+        let Some(cover) = offers.cover(&ends, kernels(target)) else { return vec![] };
+        let unknown: Vec<(usize, usize)> =
+            cover.parts.iter().filter(|part| !offers.known.contains_key(part)).copied().collect();
+        if unknown.is_empty() {
+            return offers.rungs(&cover, range, candidates);
+        }
+        for (candidate, to) in unknown {
+            let shares = shares(&candidates[candidate].1, sizes[to], &sizes[..=to]);
+            offers.known.insert((candidate, to), shares);
+        }
+    }
+    offers.cover(&ends, kernels(target)).map_or(vec![], |cover| offers.rungs(&cover, range, candidates))
+}
+
+/// Rounds of looking closer at the kernels that seem to be the best.
+const MOST_LOOKS: usize = 12;
+
+/// What each candidate is expected to take at each size, as it is made for that.
+fn prices(
+    registry: &Registry,
+    workload: &Workload,
+    range: &Range,
+    target: &Target,
+    candidates: &[(i64, Choice)],
+    sizes: &[i64],
+) -> Vec<Vec<f64>> {
     let at: Vec<Workload> = sizes.iter().map(|units| range.at(workload, *units)).collect();
     let price = |choice: &Choice, workload: &Workload| {
-        let template = registry.find(&choice.template);
+        let template = registry.find(&choice.template).filter(|t| t.applies(workload, target).is_ok());
         template.map_or(f64::INFINITY, |t| t.cost(workload, target, &choice.config)).max(f64::MIN_POSITIVE)
     };
-    let mut prices: Vec<Vec<f64>> =
-        candidates.iter().map(|(_, choice)| at.iter().map(|w| price(choice, w)).collect()).collect();
-    trust_what_was_measured(candidates, &sizes, &mut prices);
-    let best: Vec<f64> = (0..sizes.len()).map(|i| prices.iter().map(|p| p[i]).fold(f64::INFINITY, f64::min)).collect();
-    // How many times as long as the best each candidate takes; none where it cannot be made for so many units.
-    let takes = |choice: &Choice, workload: &Workload| {
-        let space = registry.find(&choice.template).and_then(|t| t.space(workload, target).ok());
-        space.is_some_and(|space| space.normalise(&choice.config).is_ok())
-    };
-    let ratios: Vec<Vec<f64>> = prices
-        .iter()
-        .map(|prices| {
-            prices.iter().zip(&best).map(|(price, best)| if best.is_finite() { price / best } else { 1.0 }).collect()
-        })
-        .collect();
-    let mut able = vec![vec![None; sizes.len()]; candidates.len()];
-    let mut is_able = |c: usize, i: usize| *able[c][i].get_or_insert_with(|| takes(&candidates[c].1, &at[i]));
-    let mut best_cover: Option<Cover> = None;
-    for count in 1..=kernels(target) {
-        let Some(cover) = cover(&ratios, count, &mut is_able) else { continue };
-        if best_cover.as_ref().is_none_or(|best| cover.worst * WORTH_A_KERNEL < best.worst) {
-            best_cover = Some(cover);
-        }
-    }
-    let mut all: Vec<Rung> = vec![];
-    let mut from = 0;
-    for (candidate, to) in best_cover.map_or(vec![], |cover| cover.parts) {
-        let part = (from..=to).map(|i| (ratios[candidate][i], sizes[i]));
-        let worst = part.fold((1.0, sizes[to]), |worst, this| if this.0 > worst.0 { this } else { worst });
-        let least = all.last().map_or(range.least, |rung| rung.units.1 + 1);
-        all.push(Rung { units: (least, sizes[to]), choice: candidates[candidate].1.clone(), worst });
-        from = to + 1;
-    }
-    all
-}
-
-/// The sizes of a range that are looked at.
-fn sizes(range: &Range) -> Vec<i64> {
-    let all = range.most - range.least + 1;
-    if all <= COMPARED {
-        return (range.least..=range.most).collect();
-    }
-    let ratio = range.most as f64 / range.least as f64;
-    let size = |i: i64| (range.least as f64 * ratio.powf(i as f64 / (COMPARED - 1) as f64)).round() as i64;
-    let mut sizes: Vec<i64> = (0..COMPARED).map(size).collect();
-    sizes.dedup();
-    sizes
-}
-
-/// What was measured to be the best for a size is no worse there than what the cost function holds to be the best.
-fn trust_what_was_measured(candidates: &[(i64, Choice)], sizes: &[i64], prices: &mut [Vec<f64>]) {
-    for (c, (size, choice)) in candidates.iter().enumerate() {
+    let of = |(_, choice): &(i64, Choice)| at.iter().map(|w| price(choice, w)).collect();
+    let mut prices: Vec<Vec<f64>> = candidates.iter().map(of).collect();
+    // What is chosen for a size, by records or by the models, is no worse there than others are by their cost functions.
+    for (c, (size, _)) in candidates.iter().enumerate() {
         let Some(at) = sizes.iter().position(|s| s == size) else { continue };
-        if !matches!(choice.origin, Origin::Exact(_) | Origin::SameTarget(_) | Origin::SameCapability(_)) {
-            continue;
-        }
         let least = prices.iter().map(|p| p[at]).fold(f64::INFINITY, f64::min);
         let factor = least / prices[c][at];
         if factor.is_finite() && factor < 1.0 {
             prices[c].iter_mut().for_each(|price| *price *= factor);
         }
     }
+    prices
+}
+
+/// So many sizes of a range at most, each about the same part of the next, the first and the last among them.
+fn sizes(range: &Range, most: i64) -> Vec<i64> {
+    if range.most - range.least < most {
+        return (range.least..=range.most).collect();
+    }
+    let ratio = range.most as f64 / range.least as f64;
+    let size = |i: i64| (range.least as f64 * ratio.powf(i as f64 / (most - 1) as f64)).round() as i64;
+    let mut sizes: Vec<i64> = (0..most).map(size).collect();
+    sizes.dedup();
+    sizes
+}
+
+/// What is known of candidates as kernels for several sizes.
+struct Offers<'a> {
+    sizes: &'a [i64],
+    /// Of each candidate at each size.
+    prices: Vec<Vec<f64>>,
+    /// The share of its work that a candidate made for one size does for each up to that.
+    known: BTreeMap<(usize, usize), Option<Vec<f64>>>,
 }
 
 /// A range in parts: of each the candidate and its last size.
 struct Cover {
     worst: f64,
+    mean: f64,
     parts: Vec<(usize, usize)>,
 }
 
-/// The best division of all sizes into at most `count` parts, by the worst ratio of any size, then by their sum.
-fn cover(ratios: &[Vec<f64>], count: usize, is_able: &mut dyn FnMut(usize, usize) -> bool) -> Option<Cover> {
-    let sizes = ratios.first()?.len();
-    // Of the sizes before each: worst ratio, sum, and the parts.
-    let mut known: Vec<Option<(f64, f64, Vec<(usize, usize)>)>> = vec![None; sizes + 1];
-    known[0] = Some((1.0, 0.0, vec![]));
-    for _ in 0..count {
-        let mut next = known.clone();
-        for to in 0..sizes {
-            for (candidate, ratios) in ratios.iter().enumerate() {
-                if !is_able(candidate, to) {
-                    continue;
-                }
-                let (mut worst, mut sum) = (1.0f64, 0.0);
-                for from in (0..=to).rev() {
-                    worst = worst.max(ratios[from]);
-                    sum += ratios[from];
-                    let Some((before, before_sum, parts)) = &known[from] else { continue };
-                    let this = (worst.max(*before), sum + before_sum);
-                    let better = |old: &(f64, f64, Vec<_>)| this.0 < old.0 || this.0 == old.0 && this.1 < old.1;
-                    if this.0.is_finite() && next[to + 1].as_ref().is_none_or(better) {
-                        let mut parts = parts.clone();
-                        parts.push((candidate, to));
-                        next[to + 1] = Some((this.0, this.1, parts));
+impl Offers<'_> {
+    /// How many times as long as the best candidate one that is made for a size takes for one up to that.
+    fn ratio(&self, best: &[f64], candidate: usize, to: usize, at: usize) -> f64 {
+        let prices = &self.prices[candidate];
+        let price = match self.known.get(&(candidate, to)) {
+            None => prices[at],
+            Some(None) => f64::INFINITY,
+            Some(Some(shares)) => prices[at].max(prices[to] * shares[at]),
+        };
+        if best[at].is_finite() { price / best[at] } else { 1.0 }
+    }
+
+    fn best(&self) -> Vec<f64> {
+        let least = |i: usize| self.prices.iter().map(|p| p[i]).fold(f64::INFINITY, f64::min);
+        (0..self.sizes.len()).map(least).collect()
+    }
+
+    /// The division of all sizes into parts that end at some of them, by the worst ratio of any size, then by their mean; with
+    /// fewer kernels where more are not worth it.
+    fn cover(&self, ends: &[usize], kernels: usize) -> Option<Cover> {
+        let (best, candidates) = (self.best(), self.prices.len());
+        // Of the parts that end before each end: worst ratio, sum, and which they are.
+        let mut known: Vec<Option<Cover>> = vec![Some(Cover { worst: 1.0, mean: 0.0, parts: vec![] })];
+        known.resize_with(ends.len() + 1, || None);
+        let mut found: Option<Cover> = None;
+        for _ in 0..kernels {
+            let mut next: Vec<Option<Cover>> = vec![];
+            next.resize_with(ends.len() + 1, || None);
+            for (e, to) in ends.iter().enumerate() {
+                for candidate in 0..candidates {
+                    let (mut worst, mut sum, mut at) = (1.0f64, 0.0, *to as i64);
+                    for before in (0..=e).rev() {
+                        let from = if before == 0 { 0 } else { ends[before - 1] + 1 };
+                        while at >= from as i64 {
+                            let ratio = self.ratio(&best, candidate, *to, at as usize);
+                            (worst, sum, at) = (worst.max(ratio), sum + ratio, at - 1);
+                        }
+                        let Some(cover) = &known[before] else { continue };
+                        let this = (worst.max(cover.worst), sum + cover.mean);
+                        let better = |old: &Cover| (this.0, this.1) < (old.worst, old.mean);
+                        if this.0.is_finite() && next[e + 1].as_ref().is_none_or(better) {
+                            let parts = cover.parts.iter().copied().chain([(candidate, *to)]).collect();
+                            next[e + 1] = Some(Cover { worst: this.0, mean: this.1, parts });
+                        }
                     }
                 }
             }
+            if let Some(cover) = next.last_mut().and_then(|cover| cover.as_mut()) {
+                let better =
+                    |old: &Cover| cover.worst * WORTH_A_KERNEL < old.worst || cover.mean * WORTH_A_KERNEL < old.mean;
+                if found.as_ref().is_none_or(better) {
+                    let Cover { worst, mean, parts } = &*cover;
+                    found = Some(Cover { worst: *worst, mean: *mean, parts: parts.clone() });
+                }
+            }
+            // With one part more, from what so many parts reach.
+            known = next;
         }
-        known = next;
+        found
     }
-    let (worst, _, parts) = known.pop()??;
-    Some(Cover { worst, parts })
+
+    fn rungs(&self, cover: &Cover, range: &Range, candidates: &[(i64, Choice)]) -> Vec<Rung> {
+        let best = self.best();
+        let mut all: Vec<Rung> = vec![];
+        let mut from = 0;
+        for (candidate, to) in &cover.parts {
+            let part = (from..=*to).map(|i| (self.ratio(&best, *candidate, *to, i), self.sizes[i]));
+            let worst = part.fold((1.0, self.sizes[*to]), |worst, this| if this.0 > worst.0 { this } else { worst });
+            let least = all.last().map_or(range.least, |rung| rung.units.1 + 1);
+            let choice = candidates[*candidate].1.clone();
+            all.push(Rung { units: (least, self.sizes[*to]), choice, worst });
+            from = to + 1;
+        }
+        all
+    }
 }

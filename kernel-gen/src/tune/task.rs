@@ -29,6 +29,10 @@ pub struct MadeFor {
     pub workload: Workload,
     /// What varies.
     pub units: Units,
+    /// The fewest units that the kernels are for.
+    pub least: i64,
+    /// The workload of so many.
+    pub fewest: Workload,
     /// How many units the kernels are run for.
     pub count: i64,
 }

@@ -122,7 +122,7 @@ fn rows_wait_for_the_launch_in_front_and_weights_do_not() {
     let config = Config::parse("bn=16 warps=1 resident=1 ahead=0 store=direct").unwrap();
     let scheduled = PointwiseRows.schedule(&conv(2, 64, [6, 8], 16), target, &config).unwrap();
     let (_, lowered) = checked::lowered(scheduled.schedule.kernel, target);
-    let lowered = overlap_launches(lowered, &[1], 132);
+    let lowered = overlap_launches(lowered, &[1], 132, 1);
     let order = structure::order(lowered.kernel());
     let places = |what: &str| (0..order.len()).filter(|at| order[*at] == what).collect::<Vec<_>>();
     let [copies, waits, rows] = ["copy weights", "dependency wait", "rows left"].map(places);

@@ -186,7 +186,7 @@ impl Context {
         // From here on the module is unloaded if something fails.
         let mut loaded = Loaded { module, functions: Box::new([]), maps: Box::new([]) };
         let functions = program.launches.iter().map(|launch| {
-            let shared_bytes = self.alone(launch).unwrap_or(launch.shared_bytes);
+            let shared_bytes = self.alone(launch, 1).unwrap_or(launch.shared_bytes);
             let found = self.function(module, launch.kernel, shared_bytes, launch.cluster)?;
             found.ok_or_else(|| CudaError::Image {
                 kernel: launch.kernel,
@@ -210,8 +210,8 @@ impl Context {
     ///
     /// Blocks that begin early find multiprocessors that are still at work, and a few that are not: without this, those get
     /// two and more of them, and the launch takes as long as the fullest.
-    pub(super) fn alone(&self, launch: &Launch) -> Option<u32> {
-        launch.overlap.and_then(|_| self.alone_bytes(launch.grid, launch.shared_bytes))
+    pub(super) fn alone(&self, launch: &Launch, units: usize) -> Option<u32> {
+        launch.overlap.and_then(|_| self.alone_bytes(launch.grid_of(units), launch.shared_bytes))
     }
 
     /// The same of a kernel that can begin early, by its grid and by what its blocks need.

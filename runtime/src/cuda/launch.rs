@@ -131,7 +131,7 @@ impl Device for Cuda {
             addresses[pack.param] = next;
             next = behind;
         }
-        let starts = starts_of(inner, &turn, &variant.program, args, &addresses);
+        let starts = starts_of(inner, &turn, &variant.program, args, &addresses, units);
         // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
         unsafe {
             let values = Values { addresses: &addresses, scratch, scalars, units };
@@ -307,10 +307,17 @@ fn context_of<T>(buffer: &impl DeviceSlice<T>) -> usize {
 
 /// Which launches of a program begin before the one in front has ended; see [`starts`].
 #[inline]
-fn starts_of(inner: &Inner, turn: &Turn<'_>, program: &Program, args: &[Arg<'_, Cuda>], addresses: &[u64]) -> Starts {
+fn starts_of(
+    inner: &Inner,
+    turn: &Turn<'_>,
+    program: &Program,
+    args: &[Arg<'_, Cuda>],
+    addresses: &[u64],
+    units: usize,
+) -> Starts {
     let range = |i: usize| addresses[i]..addresses[i] + (args[i].elements * args[i].dtype.bytes()) as u64;
     let mut early = [const { 0..0 }; MAX_PARAMS];
-    let first = program.launches.first().filter(|l| inner.context.alone(l).is_some());
+    let first = program.launches.first().filter(|l| inner.context.alone(l, units).is_some());
     let reads = first.and_then(|l| l.overlap);
     for (range_of, i) in early.iter_mut().zip(reads.unwrap_or(&[])) {
         *range_of = match (&args[*i].packed, addresses[*i] == args[*i].pointer.address) {
@@ -404,7 +411,7 @@ unsafe fn run(
             };
         }
         let early = if i == 0 { starts.first } else { starts.others };
-        let alone = if early { inner.context.alone(launch) } else { None };
+        let alone = if early { inner.context.alone(launch, given.units) } else { None };
         let (mut attributes, attribute_count) = attributes(launch.cluster, alone.is_some());
         let config = LaunchConfig {
             grid: launch.grid_of(given.units),

@@ -24,6 +24,7 @@ pub use ways::{Ways, without_shape};
 use super::measure::{Comparison, Measurer, Peer, Provenance, Rounds};
 use super::session::Stop;
 use super::{MadeFor, Task};
+use crate::generate::rungs;
 use crate::lower::Units;
 use crate::model::{self, Rung, choose};
 use crate::records::{BestRecords, Choice};
@@ -137,7 +138,7 @@ impl<'r> Bench<'r, '_> {
             choice.map(|choice| (units, choice))
         };
         let candidates = model::ladder(range, self.target).into_iter().map(choose).collect::<Result<Vec<_>, _>>();
-        candidates.map_or(vec![], |all| model::rungs(self.registry, workload, range, self.target, &all))
+        candidates.map_or(vec![], |all| rungs(self.registry, workload, range, self.target, &all))
     }
 
     /// The candidates of a workload, each different config timed once by the measurer, if there is one, or as they were
@@ -163,10 +164,11 @@ impl<'r> Bench<'r, '_> {
             tasks.push(Task::new(workload.clone(), self.target, template).map_err(|e| e.to_string())?);
         }
         let mut asked = different.clone();
-        if let Some((Ranged { workload: largest, range, units }, Rung { units: (_, most), choice, .. })) = &ranged {
+        if let Some((Ranged { workload: largest, range, units }, Rung { units: (least, most), choice, .. })) = &ranged {
             let template = self.registry.find(&choice.template).ok_or("the template is not registered")?;
             let of = Units { most: *most, params: range.params.clone() };
-            let made_for = MadeFor { workload: range.at(largest, *most), units: of, count: *units };
+            let (workload_of_most, fewest) = (range.at(largest, *most), range.at(largest, *least));
+            let made_for = MadeFor { workload: workload_of_most, units: of, least: *least, fewest, count: *units };
             let task = Task::of_range(workload.clone(), made_for, self.target, template);
             tasks.push(task.map_err(|e| e.to_string())?);
             asked.push(choice);

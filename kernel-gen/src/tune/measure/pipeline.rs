@@ -87,7 +87,10 @@ pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failu
         cuda::emit(&lowered, &options).map_err(refused)
     };
     let (kernel, packs) = scheduled(job)?;
-    let early = Early::of(job.template, job.made_for(), job.target);
+    let early = match &job.made_for {
+        None => Early::of(job.template, &job.workload, 1, job.target),
+        Some(of) => Early::of(job.template, &of.fewest, of.least, job.target),
+    };
     let mut source = emit(kernel, job.units(), "kernel".into(), &early)?;
     if let Some(MadeFor { count, .. }) = job.made_for {
         source.launches = source.launches.into_iter().map(|launch| launch.of_units(count)).collect();
