@@ -61,8 +61,7 @@ pub fn rungs(
         self::sizes(range, ENDS).iter().filter_map(|end| sizes.iter().position(|s| s == end)).collect();
     let mut offers = Offers { known: BTreeMap::new(), prices, sizes: &sizes };
     // How a kernel does for fewer units than it is made for is found out where that decides.
-    for _ in 0..MOST_LOOKS {
-        let Some(cover) = offers.cover(&ends, kernels(target)) else { return vec![] };
+    while let Some(cover) = offers.cover(&ends, kernels(target)) {
         let unknown: Vec<(usize, usize)> =
             cover.parts.iter().filter(|part| !offers.known.contains_key(part)).copied().collect();
         if unknown.is_empty() {
@@ -73,11 +72,8 @@ pub fn rungs(
             offers.known.insert((candidate, to), shares);
         }
     }
-    offers.cover(&ends, kernels(target)).map_or(vec![], |cover| offers.rungs(&cover, range, candidates))
+    vec![]
 }
-
-/// Rounds of looking closer at the kernels that seem to be the best.
-const MOST_LOOKS: usize = 12;
 
 /// What each candidate is expected to take at each size, as it is made for that.
 fn prices(

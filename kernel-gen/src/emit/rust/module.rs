@@ -8,6 +8,7 @@ use crate::emit::c::Isa;
 use crate::emit::escape::rust_literal;
 use crate::ir::{Access, DType, First};
 use crate::workload::{Param, Range, Role};
+use std::collections::BTreeSet;
 
 /// Writes the module.
 pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
@@ -158,10 +159,12 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
     line(out, 2, "],");
     cuda::table(out, 2, &item.cuda, images);
     line(out, 1, ") };");
+    // Kernels for several numbers of units share what packs their weights.
+    let mut declared = BTreeSet::new();
     for (v, variant) in variants.iter().enumerate() {
-        functions(out, &variant.program, &format!("v{v}"), stand_in);
+        functions(out, &variant.program, &format!("v{v}"), stand_in, &mut declared);
         for (i, (_, pack)) in variant.packs.iter().enumerate() {
-            functions(out, &pack.program, &format!("v{v}_pack{i}"), stand_in);
+            functions(out, &pack.program, &format!("v{v}_pack{i}"), stand_in, &mut declared);
         }
     }
 }
@@ -218,17 +221,22 @@ fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
 }
 
 /// The C declarations of a program, and a function for each that takes its pointers from the argument list.
-fn functions(out: &mut String, program: &Program, prefix: &str, stand_in: Option<&str>) {
-    line(out, 0, "");
-    line(out, 1, "unsafe extern \"C\" {");
-    if let Some(symbol) = stand_in {
-        line(out, 2, &format!("fn {symbol}();"));
-    } else {
-        for i in 0..program.extents.len() {
-            line(out, 2, &declaration(program, i));
+fn functions<'p>(
+    out: &mut String,
+    program: &'p Program,
+    prefix: &str,
+    stand_in: Option<&str>,
+    declared: &mut BTreeSet<&'p str>,
+) {
+    if declared.insert(&program.symbol) {
+        line(out, 0, "");
+        line(out, 1, "unsafe extern \"C\" {");
+        match stand_in {
+            Some(symbol) => line(out, 2, &format!("fn {symbol}();")),
+            None => (0..program.extents.len()).for_each(|i| line(out, 2, &declaration(program, i))),
         }
+        line(out, 1, "}");
     }
-    line(out, 1, "}");
     for i in 0..program.extents.len() {
         line(out, 0, "");
         line(
