@@ -132,6 +132,7 @@ impl Outcome {
         let text =
             format!("; for {least} to {most}, expected to take at most {worst:.2} times what others would, at {at}");
         self.row.origin_detail.push_str(&text);
+        self.made.choice_mut().origin_detail.push_str(&text);
         self
     }
 }

@@ -5,6 +5,7 @@ use super::chosen::Chosen;
 use super::cuda::{CudaSource, Made as CudaMade};
 use super::error::GenerateError;
 use super::{c, cuda};
+use crate::emit::rust::Choice;
 use crate::stored::{Stored, stored};
 
 /// The code of a workload on a target.
@@ -22,6 +23,14 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
 }
 
 impl Made {
+    /// Which kernel it is, as the wrappers' tables say it.
+    pub(super) fn choice_mut(&mut self) -> &mut Choice {
+        match self {
+            Made::C(made) => &mut made.variant.choice,
+            Made::Cuda(made) => &mut made.variant.choice,
+        }
+    }
+
     /// The forms that it takes packed parameters in: which, and what packs, by a name that says what it does.
     pub(super) fn forms(&self) -> Vec<(usize, &str)> {
         match self {

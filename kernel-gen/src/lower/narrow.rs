@@ -14,7 +14,9 @@
 //! * A read beyond it reads something that is there: its index is at most the last one's. What it reads decides about outputs that are not
 //!   stored only. The copy engine (TMA) needs neither: its map of the tensor says how large that is.
 //! * Blocks, parallel iterations and tiles all of whose stores are beyond the last unit do not run: of a loop at the top the
-//!   first iterations run ([`Size::first`]), and the rounds of blocks that stay get a condition, the same for all their threads.
+//!   first iterations run ([`Size::first`]), and the rounds of blocks that stay get a condition, the same for all their threads. Where
+//!   one digit of the number of a round's tile says which units are in it, only tiles that have some are numbered, so that blocks share
+//!   them evenly.
 //!
 //! Where one of these decides the others, they are left out: an iteration that runs has a unit, and if its tile has rows of one unit only,
 //! all of them are there.
@@ -213,20 +215,28 @@ impl Narrow {
     /// A statement at the top: a launch, a phase.
     fn top(&mut self, s: Stmt) -> Result<Stmt, LowerError> {
         let Some(written) = self.written(&s, &BTreeSet::new()) else { return self.stmt(s, &[]) };
+        let is_launch = matches!(&s, Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)));
+        let guards = if is_launch { self.rounds(&s) } else { vec![] };
+        let blocks = guards.iter().find_map(|guard| guard.blocks);
         let mut facts = vec![];
-        if let Some((var, first, fact)) = self.first(&s, &written) {
-            self.kernel.size.as_mut().expect("the pass has made it").first.push((var, first));
-            facts.push(fact);
-        }
-        let s = match &s {
-            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)) => {
-                let guards = self.rounds(&s);
-                self.guarded(s, &guards)
+        match (blocks, self.first(&s, &written)) {
+            (Some((var, first)), _) => self.size_mut().first.push((var, first)),
+            (None, Some((var, first, fact))) => {
+                self.size_mut().first.push((var, first));
+                facts.push(fact);
             }
-            _ if facts.is_empty() => self.units_apart(s, &BTreeSet::new()),
-            _ => s,
+            (None, None) => {}
+        }
+        let s = match is_launch {
+            true => self.guarded(s, &guards),
+            false if facts.is_empty() => self.units_apart(s, &BTreeSet::new()),
+            false => s,
         };
         self.stmt(s, &facts)
+    }
+
+    fn size_mut(&mut self) -> &mut Size {
+        self.kernel.size.as_mut().expect("the pass has made it")
     }
 
     /// Of which loop over blocks or parallel iterations only the first need to run, and what is known in them then.
@@ -276,7 +286,7 @@ impl Narrow {
 
     /// The conditions of what blocks that stay do in a round, each with what is to be added to it. A condition that several roles of
     /// a block have in common, and of whose rounds one role's stores are all behind the last unit, is false in all of them.
-    fn rounds(&self, launch: &Stmt) -> Vec<(Expr, Fact)> {
+    fn rounds(&mut self, launch: &Stmt) -> Vec<Guard> {
         let mut found: Vec<Round> = vec![];
         self.collect(launch, &mut vec![], &self.ranges, &mut found);
         let mut out = vec![];
@@ -291,30 +301,42 @@ impl Narrow {
             for r in &same {
                 let mut written = vec![];
                 r.body.iter().for_each(|s| {
-                    let _ = self.collect_written(s, (&r.ranges, &r.of), &|_| false, &mut written);
+                    let _ = self.collect_written(s, (&r.ranges, &BTreeSet::from([r.item])), &|_| false, &mut written);
                 });
-                let (of, none) = (r.of.clone(), BTreeSet::new());
-                let outer = match is_alone {
-                    true => Outer { rising: none, fixed: of },
-                    false => Outer { rising: of, fixed: none },
-                };
+                let (of, none) = (BTreeSet::from([r.item]), BTreeSet::new());
+                let exact = Outer { rising: none.clone(), fixed: of.clone() };
+                let fact = self.least_of(&written, &exact);
+                let digit = fact.as_ref().and_then(|fact| digit_of(&fact.row, r));
+                let outer = if is_alone || digit.is_some() { exact } else { Outer { rising: of, fixed: none } };
                 if !written.is_empty() {
-                    facts.push(self.least_of(&written, &outer).map(|fact| (fact, *r)));
+                    facts.push(self.least_of(&written, &outer).map(|fact| (fact, *r, digit)));
                 }
             }
-            let Some(facts) = facts.into_iter().collect::<Option<Vec<(Fact, &Round)>>>() else { continue };
-            // The same in the words of another role.
-            let to = |fact: &Fact, from: &Round, to: &Round| {
-                let pairs = from.of.iter().zip(&to.of);
-                let row = pairs.fold(fact.row.clone(), |row, (from, to)| row.subst(*from, &Expr::from(*to)));
-                Fact { row, ..*fact }
+            let facts = facts.into_iter().collect::<Option<Vec<(Fact, &Round, Option<Digit>)>>>();
+            let Some((Some((fact, of, digit)), facts)) = facts.as_ref().map(|facts| (facts.first(), facts)) else {
+                continue;
             };
-            let Some((fact, of)) = facts.first() else { continue };
-            let is_constant = of.of.iter().all(|v| !fact.row.mentions(*v));
-            if is_constant || facts.iter().any(|(other, by)| to(other, by, of) != *fact) {
+            // The same in the words of another role.
+            let to = |fact: &Fact, from: &Round, to: &Round| Fact {
+                row: fact.row.clone().subst(from.item, &Expr::from(to.item)),
+                ..*fact
+            };
+            if !fact.row.mentions(of.item) || facts.iter().any(|(other, by, _)| to(other, by, of) != *fact) {
                 continue;
             }
-            let guards: Vec<(Expr, Fact)> = same.iter().map(|r| (r.cond.clone(), to(fact, of, r))).collect();
+            let mut guards = vec![];
+            for r in &same {
+                let packed = digit.map(|digit| (digit, self.kernel.fresh_var("packed")));
+                let blocks = digit.map(|digit| (r.block, digit.first(fact.rows)));
+                guards.push(Guard {
+                    cond: r.cond.clone(),
+                    item: r.item,
+                    items: r.items,
+                    fact: to(fact, of, r),
+                    packed,
+                    blocks,
+                });
+            }
             // What threads wait for is in these rounds or made before them; else the last of them are left out to see.
             let inside: usize = same.iter().map(|r| waits(r.body)).sum();
             if inside == waits(std::slice::from_ref(launch))
@@ -359,33 +381,58 @@ impl Narrow {
 
     /// A condition on a number that follows from the block and a serial loop as that of a round.
     fn round<'s>(&self, cond: &Expr, body: &'s [Stmt], loops: &[&For], ranges: &Ranges) -> Option<Round<'s>> {
-        let of = variables(cond);
-        let inlined = self.inline(cond.clone(), &BTreeSet::new());
+        let Expr::Binary(BinOp::Lt, item, items) = cond else { return None };
+        let (Expr::Var(item), Some(items)) = (&**item, items.as_int()) else { return None };
+        let inlined = self.inline(self.lets.get(item)?.clone(), &BTreeSet::new());
         let free = variables(&inlined);
         let mentioned: Vec<&&For> = loops.iter().filter(|l| free.contains(&l.var)).collect();
-        let blocks = |l: &&&&For| matches!(l.kind, LoopKind::Grid(_));
-        let [serial] = mentioned.iter().filter(|l| !blocks(l)).collect::<Vec<_>>()[..] else { return None };
-        if serial.kind != LoopKind::Serial || mentioned.len() != free.len() || of.len() != 1 {
+        let (blocks, others): (Vec<&&&For>, Vec<&&&For>) =
+            mentioned.iter().partition(|l| matches!(l.kind, LoopKind::Grid(_)));
+        let ([block], [serial]) = (&blocks[..], &others[..]) else { return None };
+        if serial.kind != LoopKind::Serial || mentioned.len() != free.len() {
             return None;
         }
         // One name for the loop of all roles.
-        let key = inlined.subst(serial.var, &Expr::Int(-serial.extent));
-        Some(Round { key, cond: cond.clone(), of, round: serial.var, ranges: ranges.clone(), body })
+        let key = inlined.lt(items).subst(serial.var, &Expr::Int(-serial.extent));
+        let (item, block, round, ranges) = (*item, block.var, serial.var, ranges.clone());
+        Some(Round { key, cond: cond.clone(), item, items, block, round, ranges, body })
     }
 
-    /// Adds to conditions of rounds.
-    fn guarded(&self, s: Stmt, guards: &[(Expr, Fact)]) -> Stmt {
+    /// Adds to conditions of rounds, and numbers their items anew where that is how they are guarded.
+    fn guarded(&self, s: Stmt, guards: &[Guard]) -> Stmt {
         let mut all = visit::rewrite(vec![s], &mut |s| match s {
             Stmt::If { cond, then, otherwise } => {
-                let cond = match guards.iter().find(|(of, _)| *of == cond) {
-                    Some((_, fact)) => cond.and(fact.row.clone().lt(self.limit(fact.rows))),
-                    None => cond,
+                let Some(guard) = guards.iter().find(|guard| guard.cond == cond) else {
+                    return vec![Stmt::If { cond, then, otherwise }];
+                };
+                let exists = guard.fact.row.clone().lt(self.limit(guard.fact.rows));
+                let cond = match guard.packed {
+                    Some((digit, packed)) => {
+                        let count = self.tiles(digit, guard.fact.rows) * digit.each;
+                        Expr::from(packed).lt(count).and(exists)
+                    }
+                    None => cond.and(exists),
                 };
                 vec![Stmt::If { cond, then, otherwise }]
             }
+            Stmt::Let { var, value } => match guards.iter().find(|guard| guard.item == var) {
+                Some(Guard { packed: Some((digit, packed)), items, fact, .. }) => {
+                    let item = digit.unpack((*packed).into(), self.tiles(*digit, fact.rows), *items);
+                    vec![Stmt::Let { var: *packed, value }, Stmt::Let { var, value: item }]
+                }
+                _ => vec![Stmt::Let { var, value }],
+            },
             other => vec![other],
         });
         all.pop().expect("one statement stays one")
+    }
+
+    /// How many values of a digit have rows.
+    fn tiles(&self, digit: Digit, rows: i64) -> Expr {
+        match digit.tile {
+            1 => self.limit(rows),
+            tile => (self.limit(rows) + (tile - 1)).floor_div(tile),
+        }
     }
 
     /// Gives the bodies of serial loops over units a condition, where what they leave to later iterations is theirs alone.
@@ -590,8 +637,11 @@ struct Round<'s> {
     /// The condition, with one name for the loop over rounds in all roles.
     key: Expr,
     cond: Expr,
-    /// The number that decides the round's tile.
-    of: BTreeSet<VarId>,
+    /// The number that decides the round's tile, and how many there are.
+    item: VarId,
+    items: i64,
+    /// The loop over blocks.
+    block: VarId,
     /// The loop over rounds.
     round: VarId,
     ranges: Ranges,
@@ -616,6 +666,96 @@ fn waits(body: &[Stmt]) -> usize {
         });
     });
     count
+}
+
+/// What keeps rounds from running that have no unit.
+struct Guard {
+    /// The condition that they had.
+    cond: Expr,
+    item: VarId,
+    items: i64,
+    /// What holds in those that run.
+    fact: Fact,
+    /// Present if only items that have units are numbered: the digit of an item that says so, and the new number.
+    packed: Option<(Digit, VarId)>,
+    /// How many blocks have such an item, then.
+    blocks: Option<(VarId, First)>,
+}
+
+/// What of an item's number decides about its rows, which begin at `tile` times that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Digit {
+    tile: i64,
+    /// Items of each of its values.
+    each: i64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// A digit: `item / below % extent`.
+    Digit { below: i64, extent: i64 },
+    /// Strips of so many rows of tiles, which are numbered column by column: `item / (group * each) * group + item % group`.
+    Strips { group: i64 },
+}
+
+impl Digit {
+    /// The item whose number is `packed` among those whose rows of tiles are the first `tiles`; behind the last of them none, but small
+    /// all the same.
+    fn unpack(self, packed: Expr, tiles: Expr, items: i64) -> Expr {
+        let item = match self.place {
+            Place::Digit { below, extent } if below * extent == items => return packed,
+            Place::Digit { below, extent } => {
+                let high = packed.clone().floor_div(below).floor_div(tiles.clone());
+                let digit = packed.clone().floor_div(below).floor_mod(tiles);
+                high * (below * extent) + digit * below + packed.floor_mod(below)
+            }
+            Place::Strips { group } => {
+                // Whole strips, and one of the rows that are left.
+                let whole = tiles.clone().floor_div(group);
+                let (begin, left) = (whole.clone() * (group * self.each), (tiles - whole * group).max(1));
+                let rest = (packed.clone() - begin.clone()).max(0);
+                let last = begin.clone() + rest.clone().floor_div(left.clone()) * group + rest.floor_mod(left);
+                packed.clone().lt(begin).select(packed, last)
+            }
+        };
+        item.min(items - 1)
+    }
+
+    /// How many items have rows.
+    fn first(self, rows: i64) -> First {
+        First { per: rows, of: self.tile, times: self.each }
+    }
+}
+
+/// What of a round's item a row is a multiple of.
+fn digit_of(row: &Expr, round: &Round<'_>) -> Option<Digit> {
+    let (item, items) = (Expr::Var(round.item), round.items);
+    // `x`, `x * by`.
+    let times = |e: &Expr| match e {
+        Expr::Binary(BinOp::Mul, x, by) => Some(((**x).clone(), by.as_int()?)),
+        x => Some((x.clone(), 1)),
+    };
+    // `item op by`.
+    let of_item = |op: BinOp, e: &Expr| match e {
+        Expr::Binary(found, x, by) if *found == op && **x == item => by.as_int().filter(|by| *by > 0),
+        _ => None,
+    };
+    if let Expr::Binary(BinOp::Add, a, b) = row {
+        let ((strip, of_strip), (within, tile)) = (times(a)?, times(b)?);
+        let (size, group) = (of_item(BinOp::Div, &strip)?, of_item(BinOp::Mod, &within)?);
+        let fits = of_strip == group * tile && size % group == 0 && items % size == 0;
+        return fits.then_some(Digit { tile, each: size / group, place: Place::Strips { group } });
+    }
+    let (digit, tile) = times(row)?;
+    let (rest, extent) = match &digit {
+        Expr::Binary(BinOp::Mod, rest, extent) => ((**rest).clone(), Some(extent.as_int()?)),
+        rest => (rest.clone(), None),
+    };
+    let below = if rest == item { 1 } else { of_item(BinOp::Div, &rest)? };
+    let extent = extent.unwrap_or(items / below);
+    let whole = tile > 0 && extent > 0 && items % (below * extent) == 0;
+    whole.then(|| Digit { tile, each: items / extent, place: Place::Digit { below, extent } })
 }
 
 /// The variables of an expression.

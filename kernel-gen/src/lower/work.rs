@@ -2,17 +2,22 @@
 
 use super::narrow::{self, Units};
 use super::pass::{LowerError, LowerOptions};
-use crate::ir::{BinOp, Expr, Gpu, Kernel, Stmt, UnOp, VarId};
+use crate::ir::{BinOp, Expr, Gpu, Kernel, LoopKind, Stmt, UnOp, VarId, visit};
 use crate::stable::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A kernel for several numbers of units, to be asked how much it does for each.
 #[derive(Clone, Debug)]
 pub struct Work {
     kernel: Kernel,
     lets: BTreeMap<VarId, Expr>,
+    /// Loops over blocks that stay for several rounds: the block with the most of them is the one that counts.
+    staying: BTreeSet<VarId>,
     most: i64,
 }
+
+/// A loop and the iterations of it that are looked at.
+type Span = (VarId, i64, i64);
 
 impl Work {
     /// Of a kernel that is made for the most units.
@@ -31,7 +36,39 @@ impl Work {
                 }
             });
         });
-        Ok(Work { kernel, lets, most })
+        let mut work = Work { kernel, lets, staying: BTreeSet::new(), most };
+        let loops: BTreeMap<VarId, LoopKind> =
+            visit::loops(&work.kernel.body).into_iter().map(|l| (l.var, l.kind)).collect();
+        let mut staying = BTreeSet::new();
+        work.kernel.body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                let Stmt::If { cond, .. } = s else { return };
+                let of: Vec<VarId> = work.depends(cond).into_iter().filter(|v| loops.contains_key(v)).collect();
+                let is_of = |v: &&VarId, kind: fn(&LoopKind) -> bool| loops.get(v).is_some_and(kind);
+                let block = of.iter().find(|v| is_of(v, |kind| matches!(kind, LoopKind::Grid(_))));
+                let round = of.iter().any(|v| is_of(&v, |kind| *kind == LoopKind::Serial));
+                staying.extend(block.filter(|_| of.len() == 2 && round && work.mentions_units(cond)));
+            });
+        });
+        work.staying = staying;
+        Ok(work)
+    }
+
+    fn mentions_units(&self, cond: &Expr) -> bool {
+        self.kernel.size.as_ref().is_some_and(|size| cond.mentions(size.var))
+    }
+
+    /// The variables that an expression depends on, by way of `let`s, too.
+    fn depends(&self, e: &Expr) -> BTreeSet<VarId> {
+        let mut all = BTreeSet::new();
+        e.walk(&mut |e| {
+            let Expr::Var(v) = e else { return };
+            match self.lets.get(v) {
+                Some(value) => all.extend(self.depends(value)),
+                None => drop(all.insert(*v)),
+            }
+        });
+        all
     }
 
     /// The share of the work of the most units that it does for so many, by the statements that run, products by their size.
@@ -43,27 +80,29 @@ impl Work {
         of(units) / of(self.most).max(f64::MIN_POSITIVE)
     }
 
-    fn block(&self, block: &[Stmt], units: i64, loops: &mut Vec<(VarId, i64)>) -> f64 {
+    fn block(&self, block: &[Stmt], units: i64, loops: &mut Vec<Span>) -> f64 {
         block.iter().map(|s| self.stmt(s, units, loops)).sum()
     }
 
-    fn stmt(&self, s: &Stmt, units: i64, loops: &mut Vec<(VarId, i64)>) -> f64 {
+    fn stmt(&self, s: &Stmt, units: i64, loops: &mut Vec<Span>) -> f64 {
         match s {
             Stmt::For(l) => {
                 let extent = self.kernel.first_of(l.var).map_or(l.extent, |f| f.iterations(units).min(l.extent));
-                loops.push((l.var, extent));
-                let inner = self.block(&l.body, units, loops);
-                loops.pop();
-                extent as f64 * inner
+                let mut of = |from: i64, to: i64| {
+                    loops.push((l.var, from, to));
+                    let inner = self.block(&l.body, units, loops);
+                    loops.pop();
+                    inner
+                };
+                if self.staying.contains(&l.var) && l.extent <= MOST_STAYING {
+                    // All blocks are there at the same time.
+                    return l.extent as f64 * (0..extent).map(|block| of(block, block + 1)).fold(0.0, f64::max);
+                }
+                extent as f64 * of(0, extent)
             }
             Stmt::If { cond, then, otherwise } => {
-                let size = self.kernel.size.as_ref().map(|size| size.var);
-                let holds = match size.filter(|var| cond.mentions(*var)) {
-                    Some(_) => self.holds(cond, units, loops),
-                    None => 1.0,
-                };
-                let inner = holds * self.block(then, units, loops);
-                inner + self.block(otherwise, units, loops)
+                let holds = if self.mentions_units(cond) { self.holds(cond, units, loops) } else { 1.0 };
+                holds * self.block(then, units, loops) + self.block(otherwise, units, loops)
             }
             Stmt::Gpu(Gpu::Mma { acc, a, .. }) => {
                 let product = |extents: &[i64]| extents.iter().product::<i64>() as f64;
@@ -74,19 +113,27 @@ impl Work {
         }
     }
 
-    /// How often a condition holds, by a sample of the iterations.
-    fn holds(&self, cond: &Expr, units: i64, loops: &[(VarId, i64)]) -> f64 {
-        let mut rng = Rng::new(1);
-        let size = self.kernel.size.as_ref().map(|size| size.var);
-        let mut count = 0;
-        for _ in 0..SAMPLE {
-            let draw = |(var, extent): &(VarId, i64)| (*var, rng.below((*extent).max(1) as u64) as i64);
-            let mut values: BTreeMap<VarId, i64> = loops.iter().map(draw).collect();
-            values.extend(size.map(|var| (var, units)));
+    /// How often a condition holds: of all iterations that decide about it, or of a sample of them.
+    fn holds(&self, cond: &Expr, units: i64, loops: &[Span]) -> f64 {
+        let of = self.depends(cond);
+        let spans: Vec<Span> = loops.iter().filter(|(var, ..)| of.contains(var)).copied().collect();
+        let all = spans.iter().fold(1i64, |all, (_, from, to)| all.saturating_mul(to - from));
+        let exact = all <= SAMPLE;
+        let (mut rng, mut count) = (Rng::new(1), 0);
+        for number in 0..all.min(SAMPLE) {
+            let mut rest = number;
+            let mut values: BTreeMap<VarId, i64> = BTreeMap::new();
+            for (var, from, to) in &spans {
+                let extent = (to - from).max(1);
+                let at = if exact { rest % extent } else { rng.below(extent as u64) as i64 };
+                rest /= extent;
+                values.insert(*var, from + at);
+            }
+            values.extend(self.kernel.size.as_ref().map(|size| (size.var, units)));
             // What memory decides is not known here.
-            count += usize::from(self.value(cond, &values) != Some(0));
+            count += i64::from(self.value(cond, &values) != Some(0));
         }
-        count as f64 / SAMPLE as f64
+        count as f64 / all.clamp(1, SAMPLE) as f64
     }
 
     /// The value of an integer or of a condition, which is 0 or 1.
@@ -134,7 +181,9 @@ fn binary(op: BinOp, a: i64, b: i64) -> Option<i64> {
     }
 }
 
-/// Iterations that a condition is tried for.
-const SAMPLE: usize = 512;
+/// Iterations that a condition is tried for, at most.
+const SAMPLE: i64 = 512;
+/// Blocks that may all be there at the same time.
+const MOST_STAYING: i64 = 320;
 /// Multiplications of a product of tiles that take as long as another statement of a thread.
 const PRODUCTS: f64 = 256.0;

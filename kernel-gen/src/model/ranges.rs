@@ -24,11 +24,7 @@ pub struct Rung {
 
 /// Sizes that choices are made for, the largest last, each the same part of the next.
 pub fn ladder(range: &Range, target: &Target) -> Vec<i64> {
-    let steps = kernels(target) as i32 - 1;
-    let part = (range.least as f64 / range.most as f64).powf(1.0 / f64::from(steps));
-    let mut all: Vec<i64> = (0..=steps).rev().map(|i| (range.most as f64 * part.powi(i)).round() as i64).collect();
-    all.dedup();
-    all
+    sizes(range, if target.cpu().is_some() { 3 } else { 9 })
 }
 
 /// Most kernels of a range.
@@ -55,10 +51,13 @@ pub fn rungs(
     candidates: &[(i64, Choice)],
     shares: &mut Shares<'_>,
 ) -> Vec<Rung> {
-    let sizes = sizes(range, COMPARED);
+    let ends = self::sizes(range, ENDS);
+    let mut sizes = self::sizes(range, COMPARED);
+    sizes.extend(candidates.iter().map(|(size, _)| *size).chain(ends.iter().copied()));
+    sizes.sort_unstable();
+    sizes.dedup();
     let prices = prices(registry, workload, range, target, candidates, &sizes);
-    let ends: Vec<usize> =
-        self::sizes(range, ENDS).iter().filter_map(|end| sizes.iter().position(|s| s == end)).collect();
+    let ends: Vec<usize> = ends.iter().filter_map(|end| sizes.iter().position(|s| s == end)).collect();
     let mut offers = Offers { known: BTreeMap::new(), prices, sizes: &sizes };
     // How a kernel does for fewer units than it is made for is found out where that decides.
     while let Some(cover) = offers.cover(&ends, kernels(target)) {
