@@ -76,7 +76,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let scheduled = selected.schedule()?;
     let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
     // As a build has it: what packs runs by itself, the kernel in a network.
-    let early = Early::of(selected.template, &selected.workload, 1, selected.target);
+    let early = Early::of(selected.template, &selected.workload, selected.target);
     let (units, kernel) = (selected.units.clone(), &scheduled.schedule.kernel);
     let kernel = source(&selected, (kernel, units), symbol.clone(), "kernel", &early)?;
     let mut sources = vec![(String::new(), kernel)];

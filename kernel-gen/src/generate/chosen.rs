@@ -3,7 +3,7 @@
 use super::early::Early;
 use super::error::{Cause, GenerateError, WorkloadFault};
 use super::report::Row;
-use super::task::Task;
+use super::task::{Rung, Task};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
 use crate::lower::Units;
@@ -83,10 +83,9 @@ impl<'a> Chosen<'a> {
         let symbol = format!("{stem}_{hash:08x}");
         let packs = positions.into_iter().zip(packs).collect();
         let early = match task.rung {
-            None => Early::of(template, workload, 1, target),
-            Some(rung) => {
-                let fewest = rung.range.at(rung.largest, rung.least);
-                Early::of(template, &fewest, rung.least, target)
+            None => Early::of(template, workload, target),
+            Some(Rung { range, largest, least, most }) => {
+                Early::of_units(template, (least, most), target, |units| range.at(largest, units))
             }
         };
         Ok(Chosen { picked, target, kernel, early, packs, stem, pack_stem, symbol, place })

@@ -102,7 +102,8 @@ fn emit(
     early: &Early,
 ) -> Result<cuda::CudaSource, GenerateError> {
     let lowered = early.apply(lower_units(kernel.clone(), target, units).map_err(|error| place.fault(error.into()))?);
-    let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
+    let mut emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
+    early.tell(&mut emitted.launches);
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();
     let params = emitted.launches.iter().map(|l| l.params.len()).max().unwrap_or(0);

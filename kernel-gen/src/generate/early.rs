@@ -1,5 +1,6 @@
 //! Which kernels begin before the launch in front of them has ended.
 
+use crate::emit::cuda::Launch;
 use crate::lower::Lowered;
 use crate::lower::overlap_launches::overlap_launches;
 use crate::model::roofline::Roofline;
@@ -14,28 +15,52 @@ pub(crate) struct Early {
     constants: Vec<usize>,
     /// Blocks of the largest launch that does.
     most_blocks: i64,
-    /// For how many units that is, where their number varies.
-    units: i64,
+    /// The fewest units that it is for, where their number varies, and the most with which it does.
+    units: (i64, i64),
 }
 
 impl Early {
     /// It does not.
-    pub(crate) const NEVER: Early = Early { constants: vec![], most_blocks: 0, units: 1 };
+    pub(crate) const NEVER: Early = Early { constants: vec![], most_blocks: 0, units: (1, 1) };
 
-    /// How a template's kernels of a workload do; never where the target cannot, and where that is not worth it. Of kernels for
-    /// several numbers of units, the workload and the number are those of the fewest.
-    pub(crate) fn of(template: &dyn Template, workload: &Workload, units: i64, target: &Target) -> Early {
+    /// How a template's kernels of a workload do; never where the target cannot, and where that is not worth it.
+    pub(crate) fn of(template: &dyn Template, workload: &Workload, target: &Target) -> Early {
+        Early::of_units(template, (1, 1), target, |_| workload.clone())
+    }
+
+    /// The same of kernels for several numbers of units, from the first to the last; `at` gives the workload of so many.
+    pub(crate) fn of_units(
+        template: &dyn Template,
+        (least, most): (i64, i64),
+        target: &Target,
+        at: impl Fn(i64) -> Workload,
+    ) -> Early {
         let Some(cuda) = target.cuda().filter(|cuda| cuda.has(CudaFeature::Cluster)) else { return Early::NEVER };
-        if Roofline::new(workload, target, 1).floor_us(workload) > template.longest_early_us() {
+        let is_short = |units: i64| {
+            let workload = at(units);
+            Roofline::new(&workload, target, 1).floor_us(&workload) <= template.longest_early_us()
+        };
+        if !is_short(least) {
             return Early::NEVER;
         }
-        let params = workload.params();
+        // More units take longer.
+        let (mut short, mut long) = (least, most + 1);
+        while long - short > 1 {
+            let middle = short + (long - short) / 2;
+            if is_short(middle) { short = middle } else { long = middle }
+        }
+        let params = at(least).params();
         let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
-        Early { constants: weights.collect(), most_blocks: cuda.sm_count, units }
+        Early { constants: weights.collect(), most_blocks: cuda.sm_count, units: (least, short) }
     }
 
     /// The kernel as it begins so.
     pub(crate) fn apply(&self, lowered: Lowered) -> Lowered {
-        overlap_launches(lowered, &self.constants, self.most_blocks, self.units)
+        overlap_launches(lowered, &self.constants, self.most_blocks, self.units.0)
+    }
+
+    /// The launches of such a kernel, which say up to how many units they do.
+    pub(crate) fn tell(&self, launches: &mut [Launch]) {
+        launches.iter_mut().for_each(|launch| launch.early_units = self.units.1);
     }
 }

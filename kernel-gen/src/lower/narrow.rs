@@ -416,8 +416,8 @@ impl Narrow {
                 vec![Stmt::If { cond, then, otherwise }]
             }
             Stmt::Let { var, value } => match guards.iter().find(|guard| guard.item == var) {
-                Some(Guard { packed: Some((digit, packed)), items, fact, .. }) => {
-                    let item = digit.unpack((*packed).into(), self.tiles(*digit, fact.rows), *items);
+                Some(Guard { packed: Some((digit, packed)), items, .. }) => {
+                    let item = digit.unpack((*packed).into(), *items);
                     vec![Stmt::Let { var: *packed, value }, Stmt::Let { var, value: item }]
                 }
                 _ => vec![Stmt::Let { var, value }],
@@ -700,23 +700,17 @@ enum Place {
 }
 
 impl Digit {
-    /// The item whose number is `packed` among those whose rows of tiles are the first `tiles`; behind the last of them none, but small
-    /// all the same.
-    fn unpack(self, packed: Expr, tiles: Expr, items: i64) -> Expr {
+    /// The item with the number `packed` where those of the first rows of tiles come first; behind the last of them none, but small all
+    /// the same. Numbers that are known divide faster than how many tiles there are.
+    fn unpack(self, packed: Expr, items: i64) -> Expr {
+        let (value, rest) = (packed.clone().floor_div(self.each), packed.clone().floor_mod(self.each));
         let item = match self.place {
             Place::Digit { below, extent } if below * extent == items => return packed,
             Place::Digit { below, extent } => {
-                let high = packed.clone().floor_div(below).floor_div(tiles.clone());
-                let digit = packed.clone().floor_div(below).floor_mod(tiles);
-                high * (below * extent) + digit * below + packed.floor_mod(below)
+                rest.clone().floor_div(below) * (below * extent) + value * below + rest.floor_mod(below)
             }
             Place::Strips { group } => {
-                // Whole strips, and one of the rows that are left.
-                let whole = tiles.clone().floor_div(group);
-                let (begin, left) = (whole.clone() * (group * self.each), (tiles - whole * group).max(1));
-                let rest = (packed.clone() - begin.clone()).max(0);
-                let last = begin.clone() + rest.clone().floor_div(left.clone()) * group + rest.floor_mod(left);
-                packed.clone().lt(begin).select(packed, last)
+                value.clone().floor_div(group) * (group * self.each) + rest * group + value.floor_mod(group)
             }
         };
         item.min(items - 1)

@@ -248,7 +248,7 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
         }
     }
     let (mut values, mut fewer) = (Values(vec![]), Values(vec![]));
-    let mut range: Option<(&'static str, Size)> = None;
+    let mut ranges: Vec<(&'static str, Size)> = vec![];
     let mut complete = true;
     for key in &keys {
         let found = match key.lengths {
@@ -256,7 +256,7 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
             lengths => {
                 let sizes = table.sizes(report, key.name, lengths, true);
-                sizes.and_then(|found| first_range(report, key.name, &found, &mut range))
+                sizes.and_then(|found| largest(report, key.name, &found, &mut ranges))
             }
         };
         complete &= found.is_some() || key.example.is_none();
@@ -267,23 +267,21 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     }
     let read = |values: &Values| (common.kind.read)(&common.shared, values);
     let op = read(&values).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
-    let Some((key, size)) = range else { return Some(Wanted { op, range: None }) };
-    for (key, value) in values.0 {
-        let is_range = table.sizes(report, key, &[], true).is_some_and(|f| f.value.iter().any(|size| size.is_range()));
-        let mut value = value;
-        value[0] -= i64::from(is_range);
+    let Some(&(key, size)) = ranges.first() else { return Some(Wanted { op, range: None }) };
+    for (key, mut value) in values.0 {
+        value[0] -= i64::from(ranges.iter().any(|(of, _)| *of == key));
         fewer.0.push((key, value));
     }
     let fewer = read(&fewer).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
     Some(Wanted { op, range: Some((key, size, fewer)) })
 }
 
-/// The largest sizes of a key; a range among them is to be that of the other keys.
-fn first_range(
+/// The largest sizes of a key; a range among them goes to `ranges`, and is to be that of the other keys.
+fn largest(
     report: &mut Report,
     key: &'static str,
     found: &Found<Vec<Size>>,
-    range: &mut Option<(&'static str, Size)>,
+    ranges: &mut Vec<(&'static str, Size)>,
 ) -> Option<Vec<i64>> {
     for size in found.value.iter().filter(|size| size.is_range()) {
         let Size { least, most } = size;
@@ -292,12 +290,12 @@ fn first_range(
             report.error(&found.span, format!("`{key}` has the range \"{least}..{most}\""), help);
             return None;
         }
-        let (other, first) = range.get_or_insert((key, *size));
-        if first != size {
+        if let Some((other, first)) = ranges.first().filter(|(_, first)| first != size) {
             let cause = format!("`{key}` has another range than `{other}`, \"{}..{}\"", first.least, first.most);
             report.error(&found.span, cause, "a launch has one number of images or rows: write the same range");
             return None;
         }
+        ranges.push((key, *size));
     }
     Some(found.value.iter().map(|size| size.most).collect())
 }
@@ -320,12 +318,27 @@ fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> 
 /// two that are equal are one too many.
 fn ambiguous(report: &mut Report, workloads: &[&(WorkloadSpec, Range<usize>)]) {
     let shapes = |w: &WorkloadSpec| w.slices.params(&w.workload).into_iter().map(|p| p.shape).collect::<Vec<_>>();
+    // Shapes without the units of either.
+    let meets = |a: &WorkloadSpec, b: &WorkloadSpec| {
+        let varies = |i: &usize| [a, b].iter().any(|w| w.range.as_ref().is_some_and(|r| r.params.contains(i)));
+        let (all_a, all_b) = (shapes(a), shapes(b));
+        (a.range.is_some() || b.range.is_some())
+            && all_a.len() == all_b.len()
+            && all_a.iter().zip(&all_b).enumerate().all(|(i, (a, b))| a == b || varies(&i) && a[1..] == b[1..])
+    };
     for (i, (w, span)) in workloads.iter().enumerate() {
         let same = |(other, _): &&&(WorkloadSpec, Range<usize>)| shapes(other) == shapes(w);
         if let Some((first, _)) =
             workloads[..i].iter().find(|(o, _)| (&o.workload, o.slices) == (&w.workload, w.slices))
         {
             report.error(span, format!("the same workload stands in line {}", first.line), "leave one out");
+        } else if let Some((first, _)) = workloads[..i].iter().find(|(o, _)| meets(o, w)) {
+            let cause = format!(
+                "this workload and the range in line {} differ in the number of images or rows only",
+                first.line
+            );
+            let cause = if first.range.is_some() { cause } else { cause.replace("the range", "that") };
+            report.error(span, cause, "let one range hold all sizes, or give one of them a [[kernel]] of its own");
         } else if let Some((first, _)) = workloads[..i].iter().find(same)
             && (w.name.is_none() || first.name.is_none())
         {

@@ -5,7 +5,7 @@ use crate::records::log::TaskKey;
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Template, TemplateError};
-use crate::workload::Workload;
+use crate::workload::{Range, Workload};
 use std::fmt;
 
 /// One workload on one target with one template.
@@ -31,8 +31,8 @@ pub struct MadeFor {
     pub units: Units,
     /// The fewest units that the kernels are for.
     pub least: i64,
-    /// The workload of so many.
-    pub fewest: Workload,
+    /// The range, and its workload of the most units.
+    pub range: (Workload, Range),
     /// How many units the kernels are run for.
     pub count: i64,
 }

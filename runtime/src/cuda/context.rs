@@ -211,7 +211,10 @@ impl Context {
     /// Blocks that begin early find multiprocessors that are still at work, and a few that are not: without this, those get
     /// two and more of them, and the launch takes as long as the fullest.
     pub(super) fn alone(&self, launch: &Launch, units: usize) -> Option<u32> {
-        launch.overlap.and_then(|_| self.alone_bytes(launch.grid_of(units), launch.shared_bytes))
+        launch
+            .overlap
+            .filter(|_| units <= launch.early_units)
+            .and_then(|_| self.alone_bytes(launch.grid_of(units), launch.shared_bytes))
     }
 
     /// The same of a kernel that can begin early, by its grid and by what its blocks need.

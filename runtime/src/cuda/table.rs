@@ -78,6 +78,8 @@ pub struct Launch {
     /// all that it writes, behind the wait. So it may start before the kernel in front of it has ended, if that one
     /// does not write these arguments.
     pub overlap: Option<&'static [usize]>,
+    /// The most units with which it starts so: a longer launch does not gain by it.
+    pub early_units: usize,
     /// Present if the grid has fewer blocks where there are fewer units: the axis, and how many clusters.
     pub first: Option<(usize, First)>,
     /// Its parameters.

@@ -43,7 +43,7 @@ const fn param(name: &'static str, shape: &'static [usize], access: Access) -> P
 
 const fn launch(kernel: &'static str, grid: u32, block: u32, args: &'static [KernelArg]) -> Launch {
     let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
-    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, first: None, args }
+    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, early_units: 1, first: None, args }
 }
 
 const X_AND_Y: &[Param] = &[param("x", &[1000], Access::Read), param("y", &[1000], Access::Write)];
@@ -195,6 +195,7 @@ pub(crate) static PROGRAMMATIC: Entry = entry!(
                 launch("programmatic_first", 8, 128, &[KernelArg::Param(0), KernelArg::Workspace(0)]),
                 Launch {
                     overlap: Some(&[]),
+                    early_units: 1,
                     first: None,
                     ..launch("programmatic_second", 8, 128, &[KernelArg::Param(1), KernelArg::Workspace(0)])
                 },

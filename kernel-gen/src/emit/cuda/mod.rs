@@ -116,6 +116,8 @@ pub struct Launch {
     /// Present if it waits by itself for the launches before it, and so may start while they run: the parameters of the
     /// kernel that it reads before it has waited.
     pub overlap: Option<Vec<usize>>,
+    /// The most units with which it starts so.
+    pub early_units: i64,
     /// Which axis of the grid has fewer blocks (or clusters) where there are fewer units, and how many.
     pub first: Option<(usize, First)>,
     /// Its arguments, in order.
@@ -123,7 +125,7 @@ pub struct Launch {
 }
 
 stored! {
-    Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, first, params }
+    Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, early_units, first, params }
     First { per, of, times }
 }
 
@@ -155,6 +157,7 @@ impl Launch {
     /// The launch for so many units.
     #[must_use]
     pub fn of_units(mut self, units: i64) -> Launch {
+        self.overlap = self.overlap.filter(|_| units <= self.early_units);
         if let Some((axis, first)) = self.first.take() {
             let blocks = first.iterations(units).saturating_mul(i64::from(self.cluster[axis]));
             self.grid[axis] = self.grid[axis].min(u32::try_from(blocks).unwrap_or(u32::MAX));
@@ -277,6 +280,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
             overlap,
+            early_units: 1,
             first: launch::first(kernel, nest.nest),
             params,
         });

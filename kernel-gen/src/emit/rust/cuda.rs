@@ -88,7 +88,8 @@ fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) 
     let args: Vec<String> = launch.params.iter().map(arg).collect();
     let Launch { symbol: kernel, grid, block, cluster, dynamic_shared_bytes: shared_bytes, first, .. } = launch;
     let (grid, block, cluster, shared_bytes, first) = (*grid, *block, *cluster, *shared_bytes, *first);
-    let shape = LaunchShape { kernel, grid, block, cluster, shared_bytes, first };
+    let early_units = launch.early_units;
+    let shape = LaunchShape { kernel, grid, block, cluster, shared_bytes, early_units, first };
     launch_table(out, depth, &shape, &overlap, &args);
 }
 
@@ -99,6 +100,7 @@ pub(super) struct LaunchShape<'a> {
     pub(super) block: [u32; 3],
     pub(super) cluster: [u32; 3],
     pub(super) shared_bytes: u32,
+    pub(super) early_units: i64,
     pub(super) first: Option<(usize, First)>,
 }
 
@@ -111,6 +113,7 @@ pub(super) fn launch_table(out: &mut String, depth: usize, shape: &LaunchShape<'
     line(out, depth + 1, &format!("cluster: {:?},", shape.cluster));
     line(out, depth + 1, &format!("shared_bytes: {},", shape.shared_bytes));
     line(out, depth + 1, &format!("overlap: {overlap},"));
+    line(out, depth + 1, &format!("early_units: {},", shape.early_units));
     let first = shape.first.map_or("None".into(), |(axis, of)| format!("Some(({axis}, {}))", self::first(of)));
     line(out, depth + 1, &format!("first: {first},"));
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));

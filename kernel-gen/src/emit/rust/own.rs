@@ -197,6 +197,7 @@ fn variants(out: &mut String, module: &OwnModule, kernel: &OwnKernel, args: &[St
             block: *block,
             cluster: [1; 3],
             shared_bytes: *shared_bytes,
+            early_units: 1,
             first: None,
         };
         launch_table(out, 7, &shape, "None", args);

@@ -131,6 +131,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
             cluster: [2, 1, 1],
             dynamic_shared_bytes: 98304,
             overlap: Some(vec![1]),
+            early_units: 1,
             first: None,
             params: vec![
                 Param::TensorMap(TensorMap {

@@ -167,8 +167,8 @@ impl<'r> Bench<'r, '_> {
         if let Some((Ranged { workload: largest, range, units }, Rung { units: (least, most), choice, .. })) = &ranged {
             let template = self.registry.find(&choice.template).ok_or("the template is not registered")?;
             let of = Units { most: *most, params: range.params.clone() };
-            let (workload_of_most, fewest) = (range.at(largest, *most), range.at(largest, *least));
-            let made_for = MadeFor { workload: workload_of_most, units: of, least: *least, fewest, count: *units };
+            let (workload_of_most, range) = (range.at(largest, *most), (largest.clone(), range.clone()));
+            let made_for = MadeFor { workload: workload_of_most, units: of, least: *least, range, count: *units };
             let task = Task::of_range(workload.clone(), made_for, self.target, template);
             tasks.push(task.map_err(|e| e.to_string())?);
             asked.push(choice);

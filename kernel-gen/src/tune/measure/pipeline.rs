@@ -84,12 +84,16 @@ pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failu
     let emit = |kernel: Kernel, units, symbol: String, early: &Early| -> Result<CudaSource, Failure> {
         let lowered = early.apply(lower_units(kernel, job.target, units).map_err(refused)?);
         let options = CudaOptions { arch, symbol, comment: String::new(), min_blocks: None };
-        cuda::emit(&lowered, &options).map_err(refused)
+        let mut emitted = cuda::emit(&lowered, &options).map_err(refused)?;
+        early.tell(&mut emitted.launches);
+        Ok(emitted)
     };
     let (kernel, packs) = scheduled(job)?;
     let early = match &job.made_for {
-        None => Early::of(job.template, &job.workload, 1, job.target),
-        Some(of) => Early::of(job.template, &of.fewest, of.least, job.target),
+        None => Early::of(job.template, &job.workload, job.target),
+        Some(MadeFor { range: (largest, range), least, units, .. }) => {
+            Early::of_units(job.template, (*least, units.most), job.target, |units| range.at(largest, units))
+        }
     };
     let mut source = emit(kernel, job.units(), "kernel".into(), &early)?;
     if let Some(MadeFor { count, .. }) = job.made_for {
