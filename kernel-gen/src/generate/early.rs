@@ -49,6 +49,10 @@ impl Early {
             let middle = short + (long - short) / 2;
             if is_short(middle) { short = middle } else { long = middle }
         }
+        // What begins early asks for its weights first, which costs the long ones more than the short ones gain.
+        if short * 2 < most {
+            return Early::NEVER;
+        }
         let params = at(least).params();
         let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
         Early { constants: weights.collect(), most_blocks: cuda.sm_count, units: (least, short) }
