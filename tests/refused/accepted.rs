@@ -12,6 +12,7 @@ static ENTRY: Entry = unsafe {
         ABOUT,
         &[v2::param("y", DType::F32, &[4], v2::Access::Write)],
         None,
+        None,
         &[v2::variant(Isa::LOWEST, 1, v2::program(&[v2::phase(nothing, 1, None)], 0, 0), &[], CHOICE, "")],
         kernel_gen_runtime::cuda_table!(&[]),
     )

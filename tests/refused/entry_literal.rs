@@ -4,7 +4,7 @@
 use kernel_gen_runtime::dispatch::{Entry, Param};
 
 fn other(real: &'static Entry, about: kernel_gen_runtime::dispatch::About, params: &'static [Param]) -> Entry {
-    Entry { about, params, weight: None, variants: real.variants, cuda: real.cuda }
+    Entry { about, params, weight: None, units: None, variants: real.variants, cuda: real.cuda }
 }
 
 fn main() {}

@@ -6,7 +6,7 @@ use kernel_gen_runtime::cuda::{Arch, Pack, Program, Slot, Variant};
 use kernel_gen_runtime::dispatch::Choice;
 
 fn variant(arch: Arch, program: Program, choice: Choice) -> Variant {
-    Variant { arch, program, packs: &[], align: 1, choice }
+    Variant { arch, most: 1, program, packs: &[], align: 1, choice }
 }
 
 fn pack(program: Program) -> Pack {

@@ -23,7 +23,7 @@ fn tables(about: About, choice: Choice, phases: &'static [Phase], variants: &'st
     let _ = v2::entry(about, &[], None, None, variants, &[]);
     let program: kernel_gen_runtime::cuda::Program = cuda::program(&[], &SLOT, &[], &[], 0);
     let _ = cuda::pack(0, 0, program);
-    let _ = cuda::variant(arch, todo!(), &[], 1, choice);
+    let _ = cuda::variant(arch, 1, todo!(), &[], 1, choice);
 }
 
 fn main() {}

@@ -40,7 +40,7 @@ pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -
 }
 
 /// Chooses for a workload and makes code of the choice.
-pub(super) fn carry_out(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Outcome, GenerateError> {
+fn carry_out(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Outcome, GenerateError> {
     carry(task, target, with, choose(task, target, with)?)
 }
 

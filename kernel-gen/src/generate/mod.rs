@@ -58,7 +58,7 @@ use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
 use crate::workload::{Slices, Workload};
 use assemble::assemble;
-use carry_out::{With, carry_out, carry_out_all};
+use carry_out::{With, carry_out_all};
 use memo::Digests;
 use options::choose_options;
 use task::{Task, tasks};
@@ -153,8 +153,11 @@ fn try_task(
     registry: &Registry,
     options: &model::Options,
 ) -> Result<Tried, GenerateError> {
-    let outcome = carry_out(task, target, &With { records, registry, options, prefix: "kg", memo: None })?;
-    Ok(Tried { choice: outcome.choice, warnings: outcome.warnings })
+    let mut all = carry_out_all(task, target, &With { records, registry, options, prefix: "kg", memo: None })?;
+    let warnings = all.iter_mut().flat_map(|outcome| std::mem::take(&mut outcome.warnings)).collect();
+    // Of a range, that for the most units.
+    let choice = all.pop().expect("a workload has a kernel").choice;
+    Ok(Tried { choice, warnings })
 }
 
 #[cfg(test)]

@@ -40,8 +40,7 @@ pub mod unroll;
 pub mod vectorize;
 mod work;
 
-pub use narrow::Units;
-pub use pass::{LowerError, LowerOptions, Pass};
+pub use pass::{LowerError, LowerOptions, Pass, Units};
 pub use passes::{Lowered, PASSES, Snapshot, lower};
 pub use work::Work;
 

@@ -33,15 +33,6 @@ use crate::ir::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What varies in size.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Units {
-    /// The most units, which the kernel is made for; at least 1.
-    pub most: i64,
-    /// Positions of the parameters whose units they are.
-    pub params: Vec<usize>,
-}
-
 /// The pass.
 pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
     let Some(units) = &options.units else { return Ok(kernel) };

@@ -1,6 +1,5 @@
 //! What a pass is, what it is told, and why it may refuse.
 
-use super::narrow::Units;
 use crate::ir::Kernel;
 use crate::target::Target;
 use std::fmt;
@@ -62,6 +61,15 @@ impl LowerOptions {
             None => LowerOptions { opaque_fragments: target.has_opaque_fragments(), ..LowerOptions::cuda() },
         }
     }
+}
+
+/// What varies in size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Units {
+    /// The most units, which the kernel is made for; at least 1.
+    pub most: i64,
+    /// Positions of the parameters whose units they are.
+    pub params: Vec<usize>,
 }
 
 /// Why a kernel cannot be lowered.

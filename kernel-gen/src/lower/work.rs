@@ -1,7 +1,7 @@
 //! How much of a kernel's work is left where there are fewer units.
 
-use super::narrow::{self, Units};
-use super::pass::{LowerError, LowerOptions};
+use super::narrow;
+use super::pass::{LowerError, LowerOptions, Units};
 use crate::ir::{BinOp, Expr, Gpu, Kernel, LoopKind, Stmt, UnOp, VarId, visit};
 use crate::stable::Rng;
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,4 +8,5 @@ mod examples;
 mod gpu_consumers;
 mod header;
 mod own_cuda;
+mod ranges;
 mod refused;
