@@ -5,7 +5,7 @@
 
 use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Program, Slot, Variant};
 use kernel_gen_runtime::dispatch::{Access, Entry, Param};
-use kernel_gen_runtime::generated::v1;
+use kernel_gen_runtime::generated::v2;
 use kernel_gen_runtime::{Cuda, D2, D4, DType, Element, F16, Input, Output, Result, Shape};
 
 /// A pooling layer from one shape to another, of elements of type `E`.
@@ -25,10 +25,10 @@ pub fn pool<E: Pool<X, Y>, X: Shape, Y: Shape>(
 
 const fn param<E: Element, S: Shape>(name: &'static str, access: Access) -> Param {
     let dtype: DType = E::DTYPE;
-    v1::param(name, dtype, S::DIMS, access)
+    v2::param(name, dtype, S::DIMS, access)
 }
 
-const CHOICE: v1::Choice = v1::Choice {
+const CHOICE: v2::Choice = v2::Choice {
     template: "written by hand",
     config: "",
     origin: "written by hand",
@@ -39,7 +39,7 @@ const CHOICE: v1::Choice = v1::Choice {
 const fn launch(kernel: &'static str, blocks: u32, threads: u32, overlap: Option<&'static [usize]>) -> Launch {
     let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
     let args = &[KernelArg::Param(0), KernelArg::Param(1)];
-    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap, args }
+    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap, early_units: 1, first: None, args }
 }
 
 /// `pool!(element, from, to: kernel, blocks, threads)`.
@@ -54,28 +54,28 @@ macro_rules! pool {
                     let image = include_bytes!(concat!(env!("OUT_DIR"), "/pools.sm_80.kgi"));
                     // SAFETY: with this many threads the kernel reads the elements of its first argument and writes those
                     // of the second, which have these shapes, as `kernels/pools.cu` says.
-                    unsafe { v1::cuda::program(image, &OLDER, LAUNCH, &[], 0) }
+                    unsafe { v2::cuda::program(image, &OLDER, LAUNCH, &[], 0) }
                 }
                 const fn newer() -> Program {
                     // For this architecture it waits before it touches anything, and lets the next kernel go.
                     const LAUNCH: &[Launch] = &[launch($kernel, $blocks, $threads, Some(&[]))];
                     let image = include_bytes!(concat!(env!("OUT_DIR"), "/pools.sm_90.kgi"));
                     // SAFETY: as above.
-                    unsafe { v1::cuda::program(image, &NEWER, LAUNCH, &[], 0) }
+                    unsafe { v2::cuda::program(image, &NEWER, LAUNCH, &[], 0) }
                 }
                 const fn variant(arch: Arch, program: Program) -> Variant {
                     // SAFETY: the programs are compiled for these architectures. The kernels take elements of 4 and 2 bytes.
-                    unsafe { v1::cuda::variant(arch, program, &[], 16, CHOICE) }
+                    unsafe { v2::cuda::variant(arch, 1, program, &[], 16, CHOICE) }
                 }
                 static VARIANTS: [Variant; 2] = [
                     variant(Arch { name: "sm_90", capability: (9, 0), exact: false }, newer()),
                     variant(Arch { name: "sm_80", capability: (8, 0), exact: false }, older()),
                 ];
-                const ABOUT: v1::About =
-                    v1::About { name: $kernel, workload: $kernel, flops: 0, bytes: 0, no_code: "" };
+                const ABOUT: v2::About =
+                    v2::About { name: $kernel, workload: $kernel, flops: 0, bytes: 0, no_code: "" };
                 const PARAMS: &[Param] = &[param::<$E, $X>("x", Access::Read), param::<$E, $Y>("y", Access::Write)];
                 // SAFETY: these are the parameters that the variants' kernels take.
-                static ENTRY: Entry = unsafe { v1::entry(ABOUT, PARAMS, None, &[], &VARIANTS) };
+                static ENTRY: Entry = unsafe { v2::entry(ABOUT, PARAMS, None, None, &[], &VARIANTS) };
                 &ENTRY
             };
         }

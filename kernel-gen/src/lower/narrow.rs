@@ -172,13 +172,12 @@ impl Narrow {
         all: &mut Vec<Written>,
     ) -> bool {
         let mut each = |block: &[Stmt], ranges: &Ranges| {
-            block.iter().fold(true, |only, s| self.collect_written(s, (ranges, keep), is_other, all) && only)
+            block.iter().all(|s| self.collect_written(s, (ranges, keep), is_other, all))
         };
         match s {
             Stmt::For(l) => each(&l.body, ranges),
             Stmt::If { cond, then, otherwise } => {
-                let then = each(then, &self.assuming(ranges, cond, true));
-                each(otherwise, &self.assuming(ranges, cond, false)) && then
+                each(then, &self.assuming(ranges, cond, true)) && each(otherwise, &self.assuming(ranges, cond, false))
             }
             _ => {
                 let mut only = true;

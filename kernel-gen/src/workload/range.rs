@@ -101,7 +101,8 @@ impl Range {
                     // What a launch leaves for another holds units, too.
                     let is_param = kernel.params.contains(&a.buffer);
                     let holds = if is_param { varying.contains(&a.buffer) } else { !allocates(&kernel.body, a.buffer) };
-                    if !holds && !(is_param && a.writes) {
+                    let matters = holds || is_param && a.writes;
+                    if !matters {
                         return;
                     }
                     match of_loop(&a.index[0], &lets) {
