@@ -5,7 +5,7 @@ use kernel_gen_runtime::dispatch::{Arg, Checked, CheckedWeight, Entry};
 use kernel_gen_runtime::{Cpu, Device};
 
 fn launch(dev: &Cpu, entry: &'static Entry, args: &[Arg<'_>]) {
-    dev.launch(Checked { entry, args, scalars: &[] }).unwrap();
+    dev.launch(Checked { entry, args, scalars: &[], units: 1 }).unwrap();
 }
 
 fn pack(dev: &Cpu, entry: &'static Entry, weight: Arg<'_>) {
