@@ -54,7 +54,7 @@ pub struct First {
 }
 
 impl First {
-    /// Those of so many units. The generator's numbers are far from where this would overflow.
+    /// The number for `units` units. The generator's numbers are far from where this would overflow.
     pub(crate) fn iterations(self, units: usize) -> usize {
         (units * self.per).div_ceil(self.of) * self.times
     }
@@ -354,7 +354,7 @@ impl Entry {
         }
     }
 
-    /// How many elements a parameter has in a launch of so many units.
+    /// How many elements a parameter has in a launch with `units` units.
     fn elements_of(&self, index: usize, units: usize) -> usize {
         let all = self.params[index].elements();
         match &self.units {

@@ -28,7 +28,7 @@ pub(super) struct Selection {
     /// Config, such as "tile=8 order=(0,1)", or the index of one [default: the one that is chosen, or the default]
     #[arg(long, value_name = "CONFIG")]
     config: Option<String>,
-    /// As a kernel for 1 to so many images or rows, of which a launch says how many there are
+    /// As a kernel for 1 to MOST images or rows, where each launch says how many it has
     #[arg(long, value_name = "MOST", value_parser = clap::value_parser!(i64).range(2..=65536))]
     units: Option<i64>,
     #[command(flatten)]

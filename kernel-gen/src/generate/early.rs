@@ -28,7 +28,7 @@ impl Early {
         Early::of_units(template, (1, 1), target, |_| workload.clone())
     }
 
-    /// The same of kernels for several numbers of units, from the first to the last; `at` gives the workload of so many.
+    /// The same for kernels that serve a range of unit counts, both ends included; `at` gives the workload with a given count.
     pub(crate) fn of_units(
         template: &dyn Template,
         (least, most): (i64, i64),

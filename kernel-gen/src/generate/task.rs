@@ -30,7 +30,7 @@ pub(super) struct Rung<'a> {
     pub(super) largest: &'a Workload,
     /// The fewest that the kernel is for.
     pub(super) least: i64,
-    /// The most that the kernel is for: the task's workload is of so many.
+    /// The largest number of units that the kernel serves; the task's workload has that many.
     pub(super) most: i64,
 }
 

@@ -35,7 +35,7 @@ pub struct Kernel {
 pub struct Size {
     /// The number, 1 at least.
     pub var: VarId,
-    /// The most that it may be. The shapes of the parameters are those of so many units.
+    /// Its largest value; the shapes of the parameters are for that many units.
     pub most: i64,
     /// The parameters that vary: their first dimension holds the units, of as many rows each.
     pub varying: Vec<BufferId>,
@@ -56,7 +56,7 @@ pub struct First {
 }
 
 impl First {
-    /// The iterations for so many units.
+    /// The number of iterations for `units` units.
     pub fn iterations(self, units: i64) -> i64 {
         ceil_div(units * self.per, self.of) * self.times
     }
@@ -82,25 +82,24 @@ impl Kernel {
     /// The same for one number of units, which nothing varies in any more; as it is if nothing does.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If `units` is not between 1 and the kernel's largest number.
     #[must_use]
     pub fn of_units(mut self, units: i64) -> Kernel {
-        let Some(size) = self.size.take() else { return self };
-        assert!((1..=size.most).contains(&units), "a kernel of 1 to {} units has {units}", size.most);
-        for b in &size.varying {
-            let shape = &mut self.buffer_mut(*b).shape;
-            shape[0] = shape[0] / size.most * units;
+        let Some(Size { var, most, varying, .. }) = self.size.clone() else { return self };
+        assert!((1..=most).contains(&units), "a kernel of 1 to {most} units has {units}");
+        for b in varying {
+            let shape = &mut self.buffer_mut(b).shape;
+            shape[0] = shape[0] / most * units;
         }
-        let by = Expr::Int(units);
-        let body = std::mem::take(&mut self.body).into_iter().map(|s| s.subst(size.var, &by));
-        let first = |l: &For| size.first.iter().find(|(var, _)| *var == l.var).map(|(_, first)| *first);
-        self.body = super::visit::rewrite(body.collect(), &mut |s| match s {
+        let body = std::mem::take(&mut self.body).into_iter().map(|s| s.subst(var, &Expr::Int(units))).collect();
+        self.body = super::visit::rewrite(body, &mut |s| match s {
             Stmt::For(l) => {
-                let extent = first(&l).map_or(l.extent, |first| first.iterations(units).min(l.extent));
+                let extent = self.first_of(l.var).map_or(l.extent, |first| first.iterations(units).min(l.extent));
                 vec![Stmt::For(For { extent, ..l })]
             }
             other => vec![other],
         });
+        self.size = None;
         self
     }
 

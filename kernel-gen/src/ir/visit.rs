@@ -1,6 +1,7 @@
 //! Walking and rewriting the trees.
 
 use super::{BufferId, Expr, For, Stmt, Tile, VarId};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Expr {
     /// Calls `f` on this expression and everything inside it, parents first.
@@ -53,6 +54,24 @@ impl Expr {
     pub fn mentions(&self, var: VarId) -> bool {
         let mut found = false;
         self.walk(&mut |e| found |= *e == Expr::Var(var));
+        found
+    }
+
+    /// The variables that occur.
+    pub fn variables(&self) -> BTreeSet<VarId> {
+        let mut all = BTreeSet::new();
+        self.walk(&mut |e| {
+            if let Expr::Var(v) = e {
+                all.insert(*v);
+            }
+        });
+        all
+    }
+
+    /// Whether memory is read.
+    pub fn reads_memory(&self) -> bool {
+        let mut found = false;
+        self.walk(&mut |e| found |= matches!(e, Expr::Load(..)));
         found
     }
 
@@ -236,6 +255,39 @@ pub fn rewrite(block: Vec<Stmt>, f: &mut dyn FnMut(Stmt) -> Vec<Stmt>) -> Vec<St
             f(s)
         })
         .collect()
+}
+
+/// Whether an expression of the statements has the variable.
+pub fn mention(stmts: &[Stmt], var: VarId) -> bool {
+    let mut found = false;
+    stmts.iter().for_each(|s| s.exprs(&mut |e| found = found || e.mentions(var)));
+    found
+}
+
+/// The values that are named anywhere in a block.
+pub fn lets(block: &[Stmt]) -> BTreeMap<VarId, &Expr> {
+    let mut all = BTreeMap::new();
+    block.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            if let Stmt::Let { var, value } = s {
+                all.insert(*var, value);
+            }
+        });
+    });
+    all
+}
+
+/// The buffers that are allocated anywhere in a block.
+pub fn allocated(block: &[Stmt]) -> BTreeSet<BufferId> {
+    let mut all = BTreeSet::new();
+    block.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            if let Stmt::Alloc(b) = s {
+                all.insert(*b);
+            }
+        });
+    });
+    all
 }
 
 /// The loop of a variable, wherever it stands in the block.

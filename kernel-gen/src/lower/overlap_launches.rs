@@ -61,7 +61,7 @@ fn depends(launch: &Stmt) -> bool {
     found
 }
 
-/// Blocks of a launch of so many units.
+/// The number of blocks of a launch with `units` units.
 fn blocks(kernel: &Kernel, launch: &Stmt, units: i64) -> i64 {
     let mut count = 1;
     let mut s = launch;

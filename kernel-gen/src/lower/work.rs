@@ -2,7 +2,8 @@
 
 use super::narrow;
 use super::pass::{LowerError, LowerOptions, Units};
-use crate::ir::{BinOp, Expr, Gpu, Kernel, LoopKind, Stmt, UnOp, VarId, visit};
+use crate::analysis::verify::eval_by;
+use crate::ir::{Expr, Gpu, Kernel, LoopKind, Stmt, VarId, visit};
 use crate::stable::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,14 +29,7 @@ impl Work {
     pub fn of(kernel: Kernel, units: Units, options: LowerOptions) -> Result<Work, LowerError> {
         let most = units.most;
         let kernel = narrow::run(kernel, &LowerOptions { units: Some(units), ..options })?;
-        let mut lets = BTreeMap::new();
-        kernel.body.iter().for_each(|s| {
-            s.walk(&mut |s| {
-                if let Stmt::Let { var, value } = s {
-                    lets.insert(*var, value.clone());
-                }
-            });
-        });
+        let lets = visit::lets(&kernel.body).into_iter().map(|(var, value)| (var, value.clone())).collect();
         let mut work = Work { kernel, lets, staying: BTreeSet::new(), most };
         let loops: BTreeMap<VarId, LoopKind> =
             visit::loops(&work.kernel.body).into_iter().map(|l| (l.var, l.kind)).collect();
@@ -60,18 +54,11 @@ impl Work {
 
     /// The variables that an expression depends on, by way of `let`s, too.
     fn depends(&self, e: &Expr) -> BTreeSet<VarId> {
-        let mut all = BTreeSet::new();
-        e.walk(&mut |e| {
-            let Expr::Var(v) = e else { return };
-            match self.lets.get(v) {
-                Some(value) => all.extend(self.depends(value)),
-                None => drop(all.insert(*v)),
-            }
-        });
-        all
+        let of = |v: VarId| self.lets.get(&v).map_or(BTreeSet::from([v]), |value| self.depends(value));
+        e.variables().into_iter().flat_map(of).collect()
     }
 
-    /// The share of the work of the most units that it does for so many, by the statements that run, products by their size.
+    /// Its work for `units` units as a share of its work for the largest number: statements that run are counted, products by their size.
     pub fn share(&self, units: i64) -> f64 {
         let of = |units: i64| {
             let mut loops = vec![];
@@ -138,46 +125,10 @@ impl Work {
 
     /// The value of an integer or of a condition, which is 0 or 1.
     fn value(&self, e: &Expr, values: &BTreeMap<VarId, i64>) -> Option<i64> {
-        let of = |e: &Expr| self.value(e, values);
-        Some(match e {
-            Expr::Int(n) => *n,
-            Expr::Var(v) => match values.get(v) {
-                Some(value) => *value,
-                None => of(self.lets.get(v)?)?,
-            },
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (of(a), of(b));
-                match op {
-                    BinOp::And if a == Some(0) || b == Some(0) => 0,
-                    BinOp::Or if a == Some(1) || b == Some(1) => 1,
-                    _ => binary(*op, a?, b?)?,
-                }
-            }
-            Expr::Unary(UnOp::Not, a) => 1 - of(a)?,
-            Expr::Unary(UnOp::Neg, a) => of(a)?.checked_neg()?,
-            Expr::Select(cond, a, b) => of(if of(cond)? != 0 { a } else { b })?,
-            Expr::Cast(_, a) | Expr::Broadcast(a, _) => of(a)?,
-            _ => return None,
+        eval_by(e, 0, &|e| match e {
+            Expr::Var(v) => values.get(v).copied().or_else(|| self.value(self.lets.get(v)?, values)),
+            _ => None,
         })
-    }
-}
-
-fn binary(op: BinOp, a: i64, b: i64) -> Option<i64> {
-    match op {
-        BinOp::Add => a.checked_add(b),
-        BinOp::Sub => a.checked_sub(b),
-        BinOp::Mul => a.checked_mul(b),
-        BinOp::Div => a.checked_div_euclid(b),
-        BinOp::Mod => a.checked_rem_euclid(b),
-        BinOp::Min => Some(a.min(b)),
-        BinOp::Max => Some(a.max(b)),
-        BinOp::Lt => Some(i64::from(a < b)),
-        BinOp::Le => Some(i64::from(a <= b)),
-        BinOp::Eq => Some(i64::from(a == b)),
-        BinOp::Ne => Some(i64::from(a != b)),
-        BinOp::And => Some(i64::from(a != 0 && b != 0)),
-        BinOp::Or => Some(i64::from(a != 0 || b != 0)),
-        BinOp::Pow | BinOp::Fmod => None,
     }
 }
 

@@ -29,7 +29,7 @@ pub use defaults::{Candidate, candidates};
 pub use error::ModelError;
 pub use instead::instead_of;
 pub use options::Options;
-pub use ranges::{Rung, Shares, ladder, rungs};
+pub use ranges::{Rung, Shares, ladder, rungs, sizes};
 pub use recorded::related_targets;
 pub use transfer::Kinds;
 #[cfg(feature = "cli")]

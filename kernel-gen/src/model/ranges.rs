@@ -103,7 +103,7 @@ fn prices(
 }
 
 /// So many sizes of a range at most, each about the same part of the next, the first and the last among them.
-fn sizes(range: &Range, most: i64) -> Vec<i64> {
+pub fn sizes(range: &Range, most: i64) -> Vec<i64> {
     if range.most - range.least < most {
         return (range.least..=range.most).collect();
     }
@@ -124,6 +124,7 @@ struct Offers<'a> {
 }
 
 /// A range in parts: of each the candidate and its last size.
+#[derive(Clone)]
 struct Cover {
     worst: f64,
     mean: f64,
@@ -152,12 +153,11 @@ impl Offers<'_> {
     fn cover(&self, ends: &[usize], kernels: usize) -> Option<Cover> {
         let (best, candidates) = (self.best(), self.prices.len());
         // Of the parts that end before each end: worst ratio, sum, and which they are.
-        let mut known: Vec<Option<Cover>> = vec![Some(Cover { worst: 1.0, mean: 0.0, parts: vec![] })];
-        known.resize_with(ends.len() + 1, || None);
+        let mut known = vec![None; ends.len() + 1];
+        known[0] = Some(Cover { worst: 1.0, mean: 0.0, parts: vec![] });
         let mut found: Option<Cover> = None;
         for _ in 0..kernels {
-            let mut next: Vec<Option<Cover>> = vec![];
-            next.resize_with(ends.len() + 1, || None);
+            let mut next: Vec<Option<Cover>> = vec![None; ends.len() + 1];
             for (e, to) in ends.iter().enumerate() {
                 for candidate in 0..candidates {
                     let (mut worst, mut sum, mut at) = (1.0f64, 0.0, *to as i64);
@@ -177,15 +177,14 @@ impl Offers<'_> {
                     }
                 }
             }
-            if let Some(cover) = next.last_mut().and_then(|cover| cover.as_mut()) {
+            if let Some(Some(cover)) = next.last() {
                 let better =
                     |old: &Cover| cover.worst * WORTH_A_KERNEL < old.worst || cover.mean * WORTH_A_KERNEL < old.mean;
                 if found.as_ref().is_none_or(better) {
-                    let Cover { worst, mean, parts } = &*cover;
-                    found = Some(Cover { worst: *worst, mean: *mean, parts: parts.clone() });
+                    found = Some(cover.clone());
                 }
             }
-            // With one part more, from what so many parts reach.
+            // The next round adds one part to these covers.
             known = next;
         }
         found

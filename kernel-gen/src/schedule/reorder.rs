@@ -90,7 +90,7 @@ fn chain<'a>(k: &'a Kernel, top: VarId, order: &[VarId]) -> Result<Vec<&'a For>,
             }
             [Stmt::If { cond, then, otherwise }] if otherwise.is_empty() => {
                 let mut loads = false;
-                cond.walk(&mut |e| loads |= matches!(e, Expr::Load(..)));
+                loads |= cond.reads_memory();
                 if loads {
                     return refuse("a conditional between them reads memory".to_string());
                 }

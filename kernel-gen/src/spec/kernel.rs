@@ -333,11 +333,9 @@ fn ambiguous(report: &mut Report, workloads: &[&(WorkloadSpec, Range<usize>)]) {
         {
             report.error(span, format!("the same workload stands in line {}", first.line), "leave one out");
         } else if let Some((first, _)) = workloads[..i].iter().find(|(o, _)| meets(o, w)) {
-            let cause = format!(
-                "this workload and the range in line {} differ in the number of images or rows only",
-                first.line
-            );
-            let cause = if first.range.is_some() { cause } else { cause.replace("the range", "that") };
+            let other = if first.range.is_some() { "the range" } else { "that" };
+            let line = first.line;
+            let cause = format!("this workload and {other} in line {line} differ in the number of images or rows only");
             report.error(span, cause, "let one range hold all sizes, or give one of them a [[kernel]] of its own");
         } else if let Some((first, _)) = workloads[..i].iter().find(same)
             && (w.name.is_none() || first.name.is_none())

@@ -5,7 +5,7 @@ use super::layout::ConvLayout;
 use super::naive::naive;
 use super::param::Role;
 use crate::ir::{BufferId, Expr, Kernel, Stmt, VarId, visit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many *units* a workload may have: images, rows, what the first dimension of its input holds. The workload itself is
 /// that of the most.
@@ -48,7 +48,7 @@ impl Range {
         Ok(range)
     }
 
-    /// The workload of 1 to so many units (at least 2), where it can be of any number of them: what a spec says by a range in the
+    /// The workload with 1 to `most` units (`most` at least 2), if its number of units may vary: what a spec says by a range in the
     /// place of the first dimensions.
     pub fn up_to(workload: &Workload, most: i64) -> Option<(Workload, Range)> {
         let op = workload.op.get();
@@ -70,7 +70,7 @@ impl Range {
         })
     }
 
-    /// The workload of so many units.
+    /// The workload with `units` units.
     ///
     /// # Panics
     ///
@@ -93,14 +93,16 @@ impl Range {
         if !varying.iter().any(writes) {
             return Err("no output has them".into());
         }
+        // What is allocated at the top a statement leaves for another; it holds units, too.
+        let nests = kernel.body.iter().filter(|s| matches!(s, Stmt::For(_) | Stmt::If { .. }));
+        let own: BTreeSet<BufferId> = nests.flat_map(|s| visit::allocated(std::slice::from_ref(s))).collect();
         for s in &kernel.body {
-            let lets = lets(s);
+            let lets = visit::lets(std::slice::from_ref(s));
             let (mut unit, mut fault): (Option<VarId>, Option<BufferId>) = (None, None);
             s.walk(&mut |s| {
                 s.accesses(&mut |a| {
-                    // What a launch leaves for another holds units, too.
                     let is_param = kernel.params.contains(&a.buffer);
-                    let holds = if is_param { varying.contains(&a.buffer) } else { !allocates(&kernel.body, a.buffer) };
+                    let holds = if is_param { varying.contains(&a.buffer) } else { !own.contains(&a.buffer) };
                     let matters = holds || is_param && a.writes;
                     if !matters {
                         return;
@@ -121,26 +123,6 @@ impl Range {
         }
         Ok(())
     }
-}
-
-/// Whether a buffer is allocated within a statement of the kernel's top, and so is not there for the others.
-fn allocates(body: &[Stmt], b: BufferId) -> bool {
-    body.iter().filter(|s| matches!(s, Stmt::For(_) | Stmt::If { .. })).any(|s| {
-        let mut found = false;
-        s.walk(&mut |s| found |= *s == Stmt::Alloc(b));
-        found
-    })
-}
-
-/// The values that are named within a statement.
-fn lets(s: &Stmt) -> BTreeMap<VarId, &Expr> {
-    let mut all = BTreeMap::new();
-    s.walk(&mut |s| {
-        if let Stmt::Let { var, value } = s {
-            all.insert(*var, value);
-        }
-    });
-    all
 }
 
 /// The loop whose variable an index is.

@@ -196,7 +196,7 @@ impl Inner {
         Ok(status != 0)
     }
 
-    /// The code that this device runs for so many units: the best of the workload's variants.
+    /// The code that this device runs for `units` units: the best of the workload's variants.
     #[inline]
     pub(super) fn variant(&self, entry: &'static Entry, units: usize) -> Result<&'static Variant> {
         let capability = self.context.capability;

@@ -87,7 +87,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The grid for so many units.
+    /// The grid for `units` units.
     #[inline]
     pub(super) fn grid_of(&self, units: usize) -> [u32; 3] {
         let mut grid = self.grid;

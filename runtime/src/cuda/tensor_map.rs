@@ -37,7 +37,7 @@ impl MapCache {
         MapCache { entries: std::array::from_fn(|_| entry()) }
     }
 
-    /// The map of a buffer at this address, of so many units if their number varies.
+    /// The map of a buffer at this address, with `units` units if their number varies.
     pub(super) fn get(
         &self,
         driver: &Driver,
@@ -95,7 +95,7 @@ impl Entry {
 /// `CU_TENSOR_MAP_L2_PROMOTION_L2_256B`: what is loaded is used by neighbouring blocks soon.
 const L2_PROMOTION: i32 = 3;
 
-/// Encodes a map, of so many units if their number varies. This runs on the host; the GPU is not asked.
+/// Encodes a map, with `units` units if their number varies. This runs on the host; the GPU is not asked.
 pub(super) fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64, units: u64) -> Result<TensorMap, CudaError> {
     let encode = driver.encode_tiled()?;
     let mut dims = spec.dims;

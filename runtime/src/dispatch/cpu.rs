@@ -19,7 +19,7 @@ impl Program {
             .ok_or(Error::Workspace { bytes: usize::MAX })
     }
 
-    /// Runs all phases on at most so many workers, for arguments of so many units.
+    /// Runs all phases on at most `workers` workers, for arguments with `units` units.
     ///
     /// # Safety
     /// For the whole call `args` must be arguments as the table states them, and `workspace` must hold [`Program::bytes`]
@@ -64,7 +64,7 @@ impl Entry {
         self.variant_of(isa, self.most_units())
     }
 
-    /// The code that a device of this level runs for so many units.
+    /// The code that a device of this level runs for `units` units.
     fn variant_of(&self, isa: Isa, units: usize) -> Result<&'static Variant> {
         let fits = |v: &&Variant| isa.runs(v.isa) && units <= v.most;
         self.variants.iter().find(fits).ok_or_else(|| self.no_variant(isa))
@@ -202,7 +202,7 @@ impl Device for Cpu {
 }
 
 impl Packed {
-    /// The variant that a weight was packed for, and that is for so many units: all of one level take it in one form.
+    /// The variant of the level that a weight was packed for which serves `units` units: all of one level take it in one form.
     fn variant(&self, entry: &'static Entry, units: usize, dev: &Cpu) -> Result<&'static Variant> {
         if !std::ptr::eq(self.entry, entry) {
             return Err(Error::ForeignPack { workload: entry.about.name, packed_by: self.entry.about.name });

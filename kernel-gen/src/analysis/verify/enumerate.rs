@@ -78,7 +78,7 @@ pub(super) fn eval(e: &Expr, values: &[i64]) -> Option<i64> {
 }
 
 /// The value of one lane of an expression, in which `leaf` knows variables and loads.
-pub(super) fn eval_by(e: &Expr, lane: i64, leaf: &impl Fn(&Expr) -> Option<i64>) -> Option<i64> {
+pub(crate) fn eval_by(e: &Expr, lane: i64, leaf: &impl Fn(&Expr) -> Option<i64>) -> Option<i64> {
     let value = |e: &Expr| eval_by(e, lane, leaf);
     match e {
         Expr::Int(v) => Some(*v),

@@ -110,6 +110,7 @@ mod types;
 mod vector_eval;
 
 pub use depth::{Depth, LaunchDepth, ReadDepth};
+pub(crate) use enumerate::eval_by;
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
 pub(crate) use races::never_meet;

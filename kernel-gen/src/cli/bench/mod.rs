@@ -6,11 +6,11 @@ use super::interrupt::stop_on_interrupt;
 use super::measuring::{Measured, Measuring, seconds};
 use super::output::{Failure, Output, json_text};
 use super::project::{Wanted, target_here};
+use crate::model::sizes;
 use crate::target::Device;
 use crate::templates::Registry;
 use crate::tune::bench::{Bench, Options, Row, Subject, table};
 use crate::tune::measure::{self, Peer};
-use crate::workload::Range;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     /// Begin no workload after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// Of each range in the spec so many sizes, at most, from the fewest to the most
+    /// At most N sizes of each range in the spec, spread from the smallest to the largest
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i64).range(2..))]
     sizes: i64,
     /// What the inputs are drawn from
@@ -71,22 +71,6 @@ pub(super) struct Arguments {
 
 /// What takes longer than this to compile is a failure: a build would take as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(60);
-
-/// So many sizes of a range, each about the same part of the next; all if there are no more.
-fn sizes(range: &Range, most: i64) -> Vec<i64> {
-    let (least, last) = (range.least, range.most);
-    if last - least < most {
-        return (least..=last).collect();
-    }
-    let ratio = last as f64 / least as f64;
-    let mut sizes: Vec<i64> = vec![];
-    for i in 0..most {
-        let size = (least as f64 * ratio.powf(i as f64 / (most - 1) as f64)).round() as i64;
-        sizes.push(size.max(sizes.last().map_or(least, |last| last + 1)).min(last));
-    }
-    sizes.dedup();
-    sizes
-}
 
 /// A library by its name.
 fn peer(name: &str) -> Result<Peer, String> {

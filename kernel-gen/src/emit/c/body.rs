@@ -11,6 +11,7 @@ use crate::emit::clike::dialect::{Dialect, Printer};
 use crate::emit::clike::prelude::Common;
 use crate::emit::clike::text::{Text, float};
 use crate::emit::clike::walk::any;
+use crate::ir::visit::mention;
 use crate::ir::{BufferId, DType, Expr, For, LoopKind, Pragma, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,9 +151,8 @@ impl Body<'_> {
                 _ => {}
             }
         }
-        let uses_units = |var| phase.body.iter().any(|s| mentions(s, var));
-        unused
-            .extend(self.kernel.size.iter().filter(|size| !uses_units(size.var)).map(|size| self.names.var(size.var)));
+        let untold = self.kernel.size.iter().filter(|size| !mention(&phase.body, size.var));
+        unused.extend(untold.map(|size| self.names.var(size.var)));
         unused.extend((!uses_ws).then_some("ws"));
         unused.extend((!uses_worker).then_some("worker"));
         if phase.parallel.is_none() {
@@ -227,11 +227,4 @@ impl Body<'_> {
     fn updates_registers(&self, l: &For) -> bool {
         any(&l.body, |s| matches!(s, Stmt::Reduce { buffer, .. } if self.own.registers.contains_key(buffer)))
     }
-}
-
-/// Whether an expression in the statement or below names the variable.
-fn mentions(s: &Stmt, var: VarId) -> bool {
-    let mut found = false;
-    s.exprs(&mut |e| found |= e.mentions(var));
-    found
 }

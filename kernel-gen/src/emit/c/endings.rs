@@ -20,7 +20,6 @@ use super::pointers::split;
 use super::types::c_type;
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::lanes;
-use crate::emit::clike::walk::reads_memory;
 use crate::ir::{BufferId, DType, Expr, For, LoopKind, Stmt, VarId};
 use std::collections::BTreeSet;
 
@@ -107,7 +106,7 @@ impl Body<'_> {
         let Some((b, indices, offsets)) = self.row_load(e, starts) else { return };
         let buffer = self.kernel.buffer(b);
         let large = buffer.extent_bytes() > LEAST_BYTES && self.own.places.get(&b) == Some(&Place::Param);
-        let later = |i: &Expr| lets.iter().any(|var| i.mentions(*var)) || reads_memory(i);
+        let later = |i: &Expr| lets.iter().any(|var| i.mentions(*var)) || i.reads_memory();
         if !large || indices.iter().any(later) {
             return;
         }

@@ -99,7 +99,7 @@ pub struct CSource {
 }
 
 impl CSource {
-    /// The source as it runs for so many units.
+    /// The source with the number of units fixed to `units`.
     #[must_use]
     pub fn of_units(mut self, units: i64) -> CSource {
         self.units = Some(units);

@@ -6,7 +6,7 @@
 //! part of the workspace.
 
 use crate::emit::EmitError;
-use crate::emit::clike::walk::{Let, reads_memory, used};
+use crate::emit::clike::walk::{Let, used};
 use crate::integer::round_up;
 use crate::ir::{BufferId, First, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
                 });
             }
             Stmt::Let { var, value } => {
-                if several && reads_memory(value) {
+                if several && value.reads_memory() {
                     return Err(EmitError::LetAcrossPhases { var: kernel.var(*var).name.clone() });
                 }
                 lets.push((*var, value));

@@ -11,7 +11,8 @@ use crate::emit::EmitError;
 use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes, updated};
 use crate::emit::clike::text::Text;
 use crate::emit::clike::text::strength::PRIMARY;
-use crate::emit::clike::walk::{has, mention};
+use crate::emit::clike::walk::has;
+use crate::ir::visit::mention;
 use crate::ir::{BufferId, DType, Expr, ReduceOp, Stmt};
 use crate::lower::transpose_copies::whole_rows;
 

@@ -1,5 +1,6 @@
 //! Questions about statements, and the `let`s at the top of a kernel, which stand outside of all emitted functions.
 
+use crate::ir::visit::mention;
 use crate::ir::{Expr, Stmt, VarId};
 
 /// Whether `f` holds for one of the statements, or for one inside of them.
@@ -9,23 +10,11 @@ pub(crate) fn any(stmts: &[Stmt], mut f: impl FnMut(&Stmt) -> bool) -> bool {
     found
 }
 
-/// Whether an expression of the statements has the variable.
-pub(crate) fn mention(stmts: &[Stmt], var: VarId) -> bool {
-    let mut found = false;
-    stmts.iter().for_each(|s| s.exprs(&mut |e| found = found || e.mentions(var)));
-    found
-}
-
 /// Whether `f` holds for the expression, or for a part of it.
 pub(crate) fn has(e: &Expr, f: impl Fn(&Expr) -> bool) -> bool {
     let mut found = false;
     e.walk(&mut |e| found = found || f(e));
     found
-}
-
-/// Whether the expression reads memory.
-pub(crate) fn reads_memory(e: &Expr) -> bool {
-    has(e, |e| matches!(e, Expr::Load(..)))
 }
 
 /// A variable and its value.

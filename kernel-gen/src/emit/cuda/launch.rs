@@ -4,7 +4,7 @@ use super::arch::Arch;
 use super::role::WMMA_ALIGNMENT;
 use super::tensor_map;
 use crate::emit::EmitError;
-use crate::emit::clike::walk::{Let, any, reads_memory, used};
+use crate::emit::clike::walk::{Let, any, used};
 use crate::integer::round_up;
 use crate::ir::{BufferId, First, For, Gpu, Kernel, LoopKind, Scope, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
             // Private memory at the top belongs to nobody: the verifier has seen that no launch uses it.
             Stmt::Alloc(_) => {}
             Stmt::Let { var, value } => {
-                if reads_memory(value) {
+                if value.reads_memory() {
                     return Err(EmitError::LetAcrossLaunches { var: kernel.var(*var).name.clone() });
                 }
                 lets.push((*var, value));

@@ -154,7 +154,7 @@ impl Stored for Param {
 }
 
 impl Launch {
-    /// The launch for so many units.
+    /// The launch with the number of units fixed to `units`.
     #[must_use]
     pub fn of_units(mut self, units: i64) -> Launch {
         self.overlap = self.overlap.filter(|_| units <= self.early_units);
