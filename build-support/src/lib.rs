@@ -6,15 +6,17 @@
 //! ```
 //!
 //! The build reads the spec, the tuned records and its environment, and nothing else: no network, no device. It writes
-//! into `OUT_DIR` only: `kernels.rs` (brought in by `kernel_gen_runtime::include_kernels!()`), the C sources and a
-//! static library, which cargo is told to link.
+//! into `OUT_DIR`: `kernels.rs` (brought in by `kernel_gen_runtime::include_kernels!()`), the C sources and a
+//! static library, which cargo is told to link. Its cache lies in cargo's target folder.
 //!
 //! # How long it takes
 //!
 //! Cargo compiles build scripts, and all that they depend on, without optimisation, in the profiles `dev` and `release`
 //! alike. Kernels are made again only when the spec, the records, a compiler or the generator changed, and then only those
-//! that this changes: what the same program made of a workload before is kept in `OUT_DIR`. Where the generator changes
-//! often, a little optimisation pays: 30 s in place of 45 for ResNet-18's 16 layers on five targets without records, on two
+//! that this changes: choices, code, objects and compiled CUDA are kept in a cache, `kernel-gen` in cargo's target folder. All
+//! profiles, features and crates of a workspace share it, and `KERNEL_GEN_CACHE` names a folder that several target folders share. An
+//! entry says in full what it was made of, and the generator by a hash of its sources (with templates of your own, of the build
+//! script). What no build asks for in 30 days is removed. Where the generator changes often, a little optimisation pays: 30 s in place of 45 for ResNet-18's 16 layers on five targets without records, on two
 //! cores, after a first build that takes 46 s longer. In the root `Cargo.toml` of the crate or of its workspace:
 //!
 //! ```toml
@@ -41,6 +43,7 @@
 //! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc`. Of CFLAGS, kernels do without warnings, sanitizers, coverage and profiles, `-ffast-math` and its parts, code that is not position-independent, and `-mno-avx` and the like; a warning names what was taken out. `-m32` for a 64-bit target is an error |
 //! | `KERNEL_GEN_NO_CC=1` | wrappers without code for CPUs, and no C compiler: a launch on a `Cpu` returns an error. Code for GPUs is made all the same, and calls of `[[extern]]` code do not link |
 //! | `KERNEL_GEN_TRUST_ARTIFACTS=1` | packaged code outside of the package is used, as [`Config::trust_artifacts`], and so is a cache (`KERNEL_GEN_CACHE`) that other users can write |
+//! | `KERNEL_GEN_CACHE` | the folder of the cache |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
 //! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs, packaged code included, as `.cuda(false)`; a launch on a GPU returns an error. `nvcc`, `nvrtc` or `clang`: the one compiler to use for what is not packaged, and an error without it. `embed`: none, the sources go into the program |
 //! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are; each comes before `PATH`, see [`kernel_gen::toolchain::cuda`]. Read if the spec has CUDA targets |

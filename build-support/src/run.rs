@@ -9,7 +9,7 @@ use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generate
 use kernel_gen::model;
 use kernel_gen::records::{ARTIFACTS, BestRecords, REFUSED};
 use kernel_gen::spec::Spec;
-use kernel_gen::toolchain::cuda::{self, Artifacts};
+use kernel_gen::toolchain::cuda::{self, Artifacts, Cache};
 use kernel_gen::toolchain::{Compiler, ToolError, resolve, settings_for};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -238,7 +238,8 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
         false => own,
     };
     let (compiler, code, mut warnings) = compiler(config, environment)?;
-    let memo = Memo::open(&environment.out_dir.join(format!("{}.memo", folder_name(config))), program);
+    let cache = cuda::cache::of(&cuda::Environment::of_process());
+    let memo = cache.clone().map(|cache| Memo::open(cache, program));
     let options = generate::Options {
         arch: environment.arch.clone(),
         prefix: prefix(config, environment),
@@ -252,11 +253,9 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
         cuda: config.cuda && !environment.docs_rs && !environment.no_cuda,
         images: folder_name(config),
         jobs: environment.jobs,
-        // Without a hash of the program nobody knows what it would make.
-        memo: Some(memo.clone()).filter(|_| program != 0),
+        memo,
     };
     let mut generated = generate::generate(&spec, &records, &config.registry, &options)?;
-    memo.forget();
     if let Some(folder) = config.tuned.as_ref().filter(|f| !f.exists()) {
         warnings.push(format!(
             "the folder of records {} does not exist; create it, so that cargo need not run build.rs every time",
@@ -267,7 +266,8 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     let mut inputs: Vec<PathBuf> = spec.networks.iter().flat_map(|network| network.files()).collect();
     inputs.extend(add_externs(&spec, compiler.as_ref(), &options, &mut generated)?);
     let library = library(&options.prefix, &generated);
-    let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library)?;
+    let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library, cache.as_ref())?;
+    cache.iter().for_each(Cache::forget);
     stamp.records.1 = used;
     for input in inputs {
         stamp.lines.push(format!("cargo::rerun-if-changed={}", input.display()));
@@ -319,6 +319,7 @@ fn write(
     generated: &Generated,
     compiler: Option<&Compiler>,
     library: &str,
+    cache: Option<&Cache>,
 ) -> Result<Stamp, Error> {
     let folder = environment.out_dir.join(folder_name(config));
     let beside = config.tuned.as_ref().map(|tuned| tuned.join(ARTIFACTS));
@@ -344,7 +345,7 @@ fn write(
         environment: &environment_of_cuda,
         options: &cuda::SupplyOptions { missing, compile },
     };
-    let built = generate::build(generated, compiler, supply, &folder, library, environment.jobs)?;
+    let built = generate::build(generated, compiler, supply, &folder, library, environment.jobs, cache)?;
     let wrappers = wrappers_path(config, environment);
     write_if_changed(&wrappers, rust::file(&generated.rust).as_bytes())?;
     let mut stamp = Stamp { report: generated.report.clone(), ..Stamp::default() };

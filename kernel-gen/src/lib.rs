@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod cache;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod diagnostic;

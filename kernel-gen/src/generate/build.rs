@@ -5,6 +5,7 @@ use super::bundle;
 use super::error::GenerateError;
 use super::join::join;
 use super::own::own_faults;
+use crate::cache::Cache;
 use crate::files;
 use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
 use crate::toolchain::{Compiler, Unit};
@@ -37,7 +38,7 @@ pub struct CudaSupply<'a> {
 }
 
 /// Writes the C and CUDA sources and the C header into `folder`, compiles them, archives the objects as
-/// `lib<library>.a` there, and puts compiled CUDA into one file a source. Files that are right already are not touched, and what an earlier build left in the folder
+/// `lib<library>.a` there, and puts compiled CUDA into one file a source. Objects are taken from the cache and kept there. Files that are right already are not touched, and what an earlier build left in the folder
 /// and this one does not have is removed.
 pub fn build(
     generated: &Generated,
@@ -46,6 +47,7 @@ pub fn build(
     folder: &Path,
     library: &str,
     jobs: usize,
+    cache: Option<&Cache>,
 ) -> Result<Built, Vec<GenerateError>> {
     let one = |e: GenerateError| vec![e];
     fs::create_dir_all(folder).map_err(|e| one(io(folder, &e)))?;
@@ -66,7 +68,7 @@ pub fn build(
     let mut units = vec![];
     for file in join(&generated.sources) {
         let path = write(&file.name, file.text.as_bytes()).map_err(one)?;
-        units.push(Unit { source: path, flags: file.flags.clone(), depends: 0 });
+        units.push(Unit { source: path, flags: file.flags.clone() });
     }
     let mut built = Built::default();
     let supplied = supply_cuda(generated, cuda)?;
@@ -77,7 +79,7 @@ pub fn build(
     (built.cuda, built.warnings) = (supplied.summary, supplied.warnings);
     if let Some(compiler) = compiler.filter(|_| !units.is_empty()) {
         let objects = compiler
-            .compile(&units, jobs)
+            .compile(&units, jobs, cache)
             .map_err(|all| all.into_iter().map(GenerateError::Tool).collect::<Vec<_>>())?;
         for object in &objects {
             keep.insert(object.clone());

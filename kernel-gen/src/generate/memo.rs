@@ -1,97 +1,58 @@
 //! What earlier runs of the same program made, so that a changed line of a spec or of records costs its own kernels only.
 //!
 //! Two steps take nearly all of a generation's time, and both are functions of little: what is chosen for a workload, of it, its
-//! target and the records of its kind; and the code of a choice. Each result is a file, which says in full what it was made of.
-//! A result of another program is none: the key holds the hash of the one that runs, with the generator and all templates in it.
+//! target and the records of its kind; and the code of a choice. Each result is an entry of a cache, which says in full what it was made of.
+//! A result of another generator is none: the key holds the hash of its sources or, with templates of a user's, of the program that runs.
 
 use super::chosen::Picked;
 use super::made::Made;
-use crate::files;
+use crate::cache::Cache;
 use crate::model::{self, Kinds};
 use crate::records::{BestRecords, Choice, Measurement, Origin};
 use crate::space::Config;
-use crate::stable::{fnv1a, fnv1a_128};
+use crate::stable::fnv1a;
 use crate::stored::{Stored, stored};
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::workload::Workload;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
-/// How long a result is kept that no run asks for.
-const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How old a result may be that is asked for without being made young again.
-const YOUNG: Duration = Duration::from_secs(24 * 3600);
-
-/// A folder of results. Where it cannot be written, everything is made again, and nothing else happens.
+/// Results in a cache.
 #[derive(Clone, Debug)]
 pub struct Memo {
-    folder: PathBuf,
+    cache: Cache,
     program: u64,
-    used: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Memo {
-    /// The results in a folder, of a program that a hash stands for. The folder is this program's alone to write.
-    pub fn open(folder: &Path, program: u64) -> Memo {
-        Memo { folder: folder.to_path_buf(), program, used: Arc::default() }
+    /// The results in a cache, of a program that a hash stands for; 0 where nobody knows its hash.
+    pub fn open(cache: Cache, program: u64) -> Memo {
+        Memo { cache, program }
     }
 
-    /// Removes old results that nobody asked for since the folder was opened.
-    pub fn forget(&self) {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|e| e.path()) {
-            let is_old = || fs::File::open(&path).is_ok_and(|file| files::is_older(&file, KEPT));
-            if !used.contains(&path) && is_old() {
-                let _ = fs::remove_file(&path);
-            }
-        }
-    }
-
-    fn path(&self, key: &str) -> PathBuf {
-        let path = self.folder.join(format!("{:032x}", fnv1a_128(key.as_bytes())));
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
-        path
-    }
-
-    fn get<T: Stored>(&self, key: &str) -> Option<T> {
-        let path = self.path(key);
-        let bytes = fs::read(&path).ok()?;
-        if fs::File::open(&path).is_ok_and(|file| files::is_older(&file, YOUNG)) {
-            let _ = fs::File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
-        }
-        let mut from = &bytes[..];
-        let (of, value): (String, T) = Stored::get(&mut from)?;
-        (of == key && from.is_empty()).then_some(value)
-    }
-
-    fn put(&self, key: &str, value: &impl Stored) {
-        let mut bytes = vec![];
-        key.to_string().put(&mut bytes);
-        value.put(&mut bytes);
-        let _ = fs::create_dir_all(&self.folder).and_then(|()| files::write_whole(&self.path(key), &bytes));
+    /// The beginning of a key: who makes the result. The templates of the library are known by its sources, so that programs that are
+    /// compiled in several ways share results; what templates of a user's do only the whole program says. None where that is unknown.
+    fn maker(&self, kind: &str, registry: &Registry) -> Option<String> {
+        let maker = match (registry.is_builtin(), self.program) {
+            (true, _) => concat!("sources ", env!("KERNEL_GEN_SOURCES")).to_string(),
+            (false, 0) => return None,
+            (false, program) => format!("program {program:016x}\n{registry:?}"),
+        };
+        Some(format!("{kind}\n{maker}"))
     }
 
     /// What is chosen: what an earlier run chose, or what `choose` does. A choice that something is to be said of is chosen again
     /// each time.
     pub(super) fn choice<E>(&self, of: &Asked<'_>, choose: impl FnOnce() -> Result<Choice, E>) -> Result<Choice, E> {
         let Asked { registry, workload, target, records, options } = of;
-        let key = format!(
-            "choice\n{:016x}\n{registry:?}\n{}\n{}\n{options:?}\n{records:016x}",
-            self.program,
-            workload.key(),
-            target.name
-        );
-        let known: Option<KeptChoice> = self.get(&key);
+        let Some(maker) = self.maker("choice", registry) else { return choose() };
+        let key = format!("{maker}\n{}\n{}\n{options:?}\n{records:016x}", workload.key(), target.name);
+        let known: Option<KeptChoice> = self.cache.get(&key);
         if let Some(choice) = known.and_then(KeptChoice::choice) {
             return Ok(choice);
         }
         let choice = choose()?;
         if let Some(kept) = KeptChoice::of(&choice) {
-            self.put(&key, &kept);
+            self.cache.put(&key, &kept);
         }
         Ok(choice)
     }
@@ -104,12 +65,13 @@ impl Memo {
         prefix: &str,
         make: impl FnOnce() -> Result<Made, E>,
     ) -> Result<Made, E> {
-        let key = format!("made\n{:016x}\n{registry:?}\n{prefix}\n{}", self.program, picked.facts());
-        if let Some(made) = self.get(&key) {
+        let Some(maker) = self.maker("made", registry) else { return make() };
+        let key = format!("{maker}\n{prefix}\n{}", picked.facts());
+        if let Some(made) = self.cache.get(&key) {
             return Ok(made);
         }
         let made = make()?;
-        self.put(&key, &made);
+        self.cache.put(&key, &made);
         Ok(made)
     }
 }

@@ -1,7 +1,10 @@
 //! The pipeline over a small template: what comes out, that it is the same everywhere, and what errors say.
 
 use super::*;
+use crate::cache::Cache;
+use crate::generate::made::Made;
 use crate::stable::fnv1a;
+use crate::stored::Stored;
 use crate::templates::testing::Rows;
 use crate::toolchain::cuda::{Environment, SupplyOptions};
 use crate::toolchain::{Compiler, Temporary};
@@ -118,7 +121,7 @@ fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
     let made = run("kernels.toml", &options(2)).unwrap();
     let (nowhere, supply_options) = (Environment::new([], &folder), SupplyOptions::default());
     let cuda = CudaSupply { packaged: None, environment: &nowhere, options: &supply_options };
-    let built = build(&made, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
+    let built = build(&made, Some(&compiler), cuda, &folder, "kg_test", 2, None).unwrap();
     let library = built.library.unwrap();
     assert!(library.ends_with("libkg_test.a") && library.exists());
     let ends_in = |end: &str| {
@@ -131,11 +134,11 @@ fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
     let joint = ends_in(".c").into_iter().filter(|f| f.file_name().unwrap().to_string_lossy().starts_with("joint."));
     let held: usize = joint.map(|f| std::fs::read_to_string(f).unwrap().matches("// workload: ").count()).sum();
     assert!(objects.len() < made.sources.len() && held > 1, "{objects:?}, {held} kernels are in joint files");
-    build(&made, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
+    build(&made, Some(&compiler), cuda, &folder, "kg_test", 2, None).unwrap();
     assert_eq!(stamps(), first, "nothing is compiled again");
     let mut fewer = made.clone();
     fewer.sources.retain(|s| s.name.starts_with("large"));
-    build(&fewer, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
+    build(&fewer, Some(&compiler), cuda, &folder, "kg_test", 2, None).unwrap();
     assert!(!folder.join("product_m6n7k5_nn_bias.x86-64.c").exists());
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -160,7 +163,7 @@ fn programs_may_hold_two_crates_with_a_kernel_in_common() {
     for (name, left_out) in [("first", 0), ("second", made.sources.len() - 1)] {
         let mut part = made.clone();
         part.sources.remove(left_out);
-        let built = build(&part, Some(&compiler), cuda, &folder.path().join(name), name, 2).unwrap();
+        let built = build(&part, Some(&compiler), cuda, &folder.path().join(name), name, 2, None).unwrap();
         libraries.push(built.library.unwrap());
         let own = if left_out == 0 { made.sources.last() } else { made.sources.first() };
         let symbol = own.unwrap().prototypes.split_once("void ").unwrap().1.split('(').next().unwrap().to_string();
@@ -249,7 +252,7 @@ fn without_a_compiler_the_source_is_in_the_bundle_and_that_is_said() {
     let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &no_c).unwrap();
     let (nowhere, supply_options) = (Environment::new([], &folder), SupplyOptions::default());
     let cuda = CudaSupply { packaged: None, environment: &nowhere, options: &supply_options };
-    let built = build(&made, None, cuda, &folder, "kg_test", 1).unwrap();
+    let built = build(&made, None, cuda, &folder, "kg_test", 1, None).unwrap();
     assert!(built.warnings[0].contains("2 kernel source(s) are embedded"), "{:?}", built.warnings);
     assert!(built.cuda.contains("embedded as source"), "{}", built.cuda);
     let bundle = std::fs::read(folder.join("large.sm_80.kgi")).unwrap();
@@ -530,7 +533,7 @@ fn a_record_that_is_refused_warns_and_gives_way_unless_fallback_is_denied() {
 }
 
 #[test]
-fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
+fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_generator_only() {
     const BOTH: &str = "schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\ncuda = [\"sm_90a\", \"sm_80\"]\n[[kernel]]\nname = \"product\"\n\
         op = \"matmul\"\ndtype = \"f16\"\n[[kernel.workload]]\nname = \"small\"\na = [64, 64]\nb = [64, 128]\n\
         [[kernel.workload]]\nname = \"large\"\na = [256, 256]\nb = [256, 256]\n";
@@ -543,8 +546,10 @@ fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
         // A hash: who reads of a failure does not want all code.
         fnv1a(format!("{sources:?}\n{cuda:?}\n{header}\n{rust}\n{report:?}\n{files:?}").as_bytes())
     };
-    let (program, other) =
-        (|| Some(Memo::open(&folder.path().join("memo"), 7)), || Some(Memo::open(&folder.path().join("memo"), 8)));
+    let (program, other) = (
+        || Some(Memo::open(Cache::at(folder.path().join("memo")), 7)),
+        || Some(Memo::open(Cache::at(folder.path().join("memo")), 8)),
+    );
     let mut records = BestRecords::new();
     let alone = with(None, &records);
     assert_eq!([with(program(), &records), with(program(), &records)], [alone, alone]);
@@ -575,19 +580,31 @@ fn what_earlier_runs_made_changes_no_byte_and_serves_the_same_program_only() {
     records.insert(crate::records::Record { time_us: 1.012, device: "Later".into(), ..of_first });
     assert_eq!(with(program(), &records), with(None, &records));
     assert_ne!(with(program(), &records), later);
-    // What was made is taken as it is, by the program that made it; what is torn is made again.
+    // Programs of the same sources share results; with templates of a user's each program has its own.
     let all = || std::fs::read_dir(folder.path().join("memo")).unwrap().map(|f| f.unwrap().path());
-    for file in all() {
-        let bytes = std::fs::read(&file).unwrap();
-        let tampered = bytes.iter().map(|b| if *b == b'*' { b'#' } else { *b }).collect::<Vec<_>>();
-        std::fs::write(&file, tampered).unwrap();
-    }
     let records = BestRecords::new();
+    let before = all().count();
+    assert_eq!(
+        [with(program(), &records), with(other(), &records), all().count() as u64],
+        [alone, alone, before as u64]
+    );
+    let own = Registry::builtin().with(Rows { name: "rows", version: 2, cost: 3.5 });
+    for (memo, made) in [(program(), true), (program(), false), (other(), true)] {
+        let before = all().count();
+        generate(&spec, &records, &own, &Options { memo, ..options(2) }).unwrap();
+        assert_eq!(all().count() > before, made);
+    }
+    // What was made is taken as it is; what is torn is made again.
+    let cache = Cache::at(folder.path().join("memo"));
+    let keys = all().filter_map(|file| String::get(&mut &std::fs::read(file).unwrap()[..]));
+    let mut made: Vec<String> = keys.filter(|key| key.starts_with("made\nsources") && key.contains("sm_90a")).collect();
+    made.sort();
+    let first: Made = cache.get(&made[0]).unwrap();
+    made.iter().for_each(|key| cache.put(key, &first));
     assert_ne!(with(program(), &records), alone);
-    assert_eq!(with(other(), &records), alone);
     for file in all() {
         let bytes = std::fs::read(&file).unwrap();
         std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     }
-    assert_eq!([with(program(), &records), with(other(), &records)], [alone, alone]);
+    assert_eq!(with(program(), &records), alone);
 }

@@ -134,7 +134,7 @@ struct Proposal {
     config: Config,
     /// What the template's cost function says, of its default only.
     said_us: Option<f64>,
-    /// The corrected prediction.
+    /// The corrected prediction; infinite where nobody asks for it.
     predicted_us: f64,
     /// Octaves to the most similar shape at which the template has a record; infinite if there is none.
     distance: f64,
@@ -163,59 +163,63 @@ fn proposals(
         template.applies(&lesson.workload, target).ok()?;
         default_of(template, &lesson.workload, target).ok()?.ok()
     };
-    // The defaults of all templates at the most similar shapes.
-    let judged: Vec<Vec<Option<Candidate>>> = lessons
-        .iter()
-        .take(JUDGED)
-        .map(|lesson| here.iter().map(|(template, _)| default_at(*template, lesson)).collect())
-        .collect();
+    let cheapest = here.iter().map(|(_, default)| default.predicted_us).enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
     for (at, (template, default)) in here.iter().enumerate() {
         let own: Vec<(usize, &Lesson<'_>)> =
             lessons.iter().enumerate().filter(|(_, l)| l.record.template == template.name()).collect();
         let factor = mean(own.iter().map(|(_, l)| (l.weight(), l.ratio()))).unwrap_or(common);
+        let distance = own.first().map_or(f64::INFINITY, |(_, lesson)| lesson.distance);
+        let is_familiar = distance <= FAMILIAR;
+        let proposal = |config, said_us, predicted_us| Proposal {
+            template: default.template.clone(),
+            config,
+            said_us,
+            predicted_us,
+            distance,
+        };
+        // See `best_of`: of a template that is neither only what its cost function says counts. To judge it takes several searches.
+        if !is_familiar && cheapest.is_some_and(|(cheapest, _)| at != cheapest) {
+            all.push(proposal(default.config.clone(), Some(default.predicted_us), f64::INFINITY));
+            continue;
+        }
+        // The template's defaults at the most similar shapes.
+        let judged: Vec<Option<Candidate>> =
+            lessons.iter().take(JUDGED).map(|lesson| default_at(*template, lesson)).collect();
         // A lesson whose record is of another config says that this template's default took no less time there: that bounds
         // its ratio from below. It says nothing of how much slower it was, so a default that is slow by its own cost
         // function must not be taken for one that is as fast as the record.
-        let of_default = mean(lessons.iter().zip(&judged).filter_map(|(l, defaults)| {
-            let there = defaults[at].as_ref()?;
+        let of_default = mean(lessons.iter().zip(&judged).filter_map(|(l, there)| {
+            let there = there.as_ref()?;
             let is_record = there.template == l.record.template && there.config == l.config;
             let least = (l.core_us() / there.predicted_us).ln();
             let ratio = if is_record { least } else { factor.max(least + SEARCHED) };
             Some((l.weight(), ratio))
         }));
-        all.push(Proposal {
-            template: default.template.clone(),
-            config: default.config.clone(),
-            said_us: Some(default.predicted_us),
-            predicted_us: default.predicted_us * of_default.unwrap_or(factor).exp(),
-            distance: own.first().map_or(f64::INFINITY, |(_, lesson)| lesson.distance),
-        });
-        if own.is_empty() {
+        let predicted_us = default.predicted_us * of_default.unwrap_or(factor).exp();
+        all.push(proposal(default.config.clone(), Some(default.predicted_us), predicted_us));
+        if !is_familiar {
             continue;
         }
-        let distance = own[0].1.distance;
         let Ok(space) = template.space(workload, target) else { continue };
         for (rank, lesson) in own {
             let Some(config) = adapted(&space, &lesson.config) else { continue };
             let said = template.cost(workload, target, &config);
+            let ratio = factor + LOYALTY * (lesson.ratio() - factor);
+            let predicted_us = said * ratio.exp() * (1.0 + ESTRANGEMENT * lesson.distance);
+            // What loses in any case need not be judged.
+            if all.iter().any(|p: &Proposal| p.distance <= FAMILIAR && p.predicted_us <= predicted_us) {
+                continue;
+            }
             // A config is believed to beat the default here as it did there only where the cost function agrees: where it holds more
             // against the config than it did there, the shapes differ in what counts, by rows that do not fill its tiles, say.
-            let beside = |here: f64, there: f64| said / here <= lesson.said_us / there * CONSENT;
             let of_template = match judged.get(rank) {
-                Some(defaults) => defaults[at].clone(),
+                Some(there) => there.clone(),
                 None => default_at(*template, lesson),
             };
-            let agrees = of_template.is_none_or(|there| beside(default.predicted_us, there.predicted_us));
-            if agrees {
-                let ratio = factor + LOYALTY * (lesson.ratio() - factor);
-                let predicted_us = said * ratio.exp() * (1.0 + ESTRANGEMENT * lesson.distance);
-                all.push(Proposal {
-                    template: default.template.clone(),
-                    config,
-                    said_us: None,
-                    predicted_us,
-                    distance,
-                });
+            let agrees =
+                |there: Candidate| said / default.predicted_us <= lesson.said_us / there.predicted_us * CONSENT;
+            if of_template.is_none_or(agrees) {
+                all.push(proposal(config, None, predicted_us));
             }
         }
     }

@@ -206,13 +206,17 @@ impl Space {
         self.filters.iter().find(|(_, keep)| !keep(config)).map(|(name, _)| name.as_str())
     }
 
+    /// Whether the constraints allow a config of this space's knobs.
+    pub(crate) fn takes(&self, config: &Config) -> bool {
+        self.broken(config).is_none()
+    }
+
     /// The config at an index, or `None` outside the range and where a constraint refuses it.
     pub fn get(&self, index: u64) -> Option<Config> {
         if index >= self.range_len {
             return None;
         }
-        let config = self.at(index);
-        self.broken(&config).is_none().then_some(config)
+        Some(self.at(index)).filter(|config| self.takes(config))
     }
 
     /// Whether there is a config at an index.

@@ -43,6 +43,12 @@ impl Iterator for Sample<'_> {
 }
 
 impl Space {
+    /// All indices in the order of [`sample`](Space::sample), whatever the constraints say.
+    pub(crate) fn shuffled(&self, seed: u64) -> impl Iterator<Item = u64> {
+        let order = Permutation::new(self.range_len(), seed);
+        (0..self.range_len()).map(move |at| order.apply(at))
+    }
+
     /// All configs in the pseudo-random order that belongs to `seed`, none twice.
     pub fn sample(&self, seed: u64) -> Sample<'_> {
         Sample { space: self, order: Permutation::new(self.range_len(), seed), next: 0, end: self.range_len() }

@@ -10,6 +10,8 @@ use std::fmt;
 #[derive(Default)]
 pub struct Registry {
     templates: Vec<Box<dyn Template>>,
+    /// Whether these are the library's templates, all of them and no others.
+    is_builtin: bool,
 }
 
 impl Registry {
@@ -20,7 +22,7 @@ impl Registry {
 
     /// The templates that come with the library.
     pub fn builtin() -> Registry {
-        Registry::empty()
+        let all = Registry::empty()
             .with(cpu::conv2d_direct::Conv2dDirect)
             .with(cpu::winograd::Conv2dWinograd)
             .with(cpu::conv2d_skip::Conv2dSkip)
@@ -76,12 +78,19 @@ impl Registry {
             .with(cuda::matmul_notes::MatmulV1)
             .with(cuda::matmul_notes::MatmulV0)
             .with(sketch::SketchCuda)
-            .with(cuda::plain::PlainCuda)
+            .with(cuda::plain::PlainCuda);
+        Registry { is_builtin: true, ..all }
+    }
+
+    /// Whether these are the library's templates, all of them and no others.
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.is_builtin
     }
 
     /// Adds a template at the end. One with the same name loses its place to it and is returned: that is how a
     /// built-in template is replaced.
     pub fn register(&mut self, template: impl Template + 'static) -> Option<Box<dyn Template>> {
+        self.is_builtin = false;
         let old = self.templates.iter().position(|t| t.name() == template.name());
         let old = old.map(|i| self.templates.remove(i));
         self.templates.push(Box::new(template));

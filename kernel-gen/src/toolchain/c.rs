@@ -93,15 +93,13 @@ pub enum Warnings {
     Ignore,
 }
 
-/// A source to compile.
+/// A source to compile. Its text names all that it is made of, but for the compiler's own headers: where it includes a file, a hash of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unit {
     /// The source; its object goes beside it.
     pub source: PathBuf,
     /// Flags of this source, besides those that all have.
     pub flags: Vec<String>,
-    /// A hash of what the source includes; the object is made anew when it changes.
-    pub depends: u64,
 }
 
 impl Compiler {
@@ -275,6 +273,11 @@ impl Compiler {
     /// The flags of a unit.
     fn object_flags(&self, command: &mut Command, flags: &[String]) {
         command.args(&self.args).args(flags.iter().filter(|f| self.knows(f)));
+    }
+
+    /// Whether headers that are compiled beforehand may be moved.
+    pub(super) fn keeps_headers(&self) -> bool {
+        !self.clang
     }
 
     /// Whether objects name the files that they were made from: the last such flag decides, as it does for the compiler.
@@ -460,7 +463,7 @@ mod tests {
         fs::write(&source, "#if defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __SANITIZE_ADDRESS__\n#error changed\n#endif\n\
              short f_p0(int x) { int unused; return x + 1; }\n").unwrap();
         let flags = FLAGS.iter().map(|f| f.to_string()).collect();
-        let objects = compiler.compile(&[Unit { source, flags, depends: 0 }], 1).unwrap();
+        let objects = compiler.compile(&[Unit { source, flags }], 1, None).unwrap();
         let object = fs::read(&objects[0]).unwrap();
         let has = |text: &[u8]| object.windows(text.len()).any(|w| w == text);
         assert!(has(b"f_p0") && !has(b".gnu.lto_") && !object.starts_with(b"BC"));

@@ -210,7 +210,11 @@ impl<F: Family> Template for F {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let case = case::<F>(w, t)?;
-        let cost = |config: &Config| cost::<F>(&case, config);
+        let cost = |config: &Config| {
+            let plan = plan::<F>(&case, config).ok();
+            let fits = F::LIMITS.is_empty() || plan.as_ref().is_some_and(|plan| plan.fits(case.gpu));
+            fits.then(|| plan.map_or(f64::INFINITY, |plan| plan.us(w, case.gpu)))
+        };
         match F::search(&case) {
             Search::All => fastest(with_costs(&space::<F>(&case)?, &cost)),
             Search::Near(start) => Ok(least(&space::<F>(&case)?, &start.config(), &cost)?),
@@ -221,8 +225,8 @@ impl<F: Family> Template for F {
             Search::Among(knobs) => {
                 let space = space::<F>(&case)?;
                 let configs = knobs.iter().map(|knobs| written(&space, knobs.config()));
-                let fits = configs.filter(|config| space.index_of(config).is_ok());
-                fastest(fits.map(|config| (cost(&config), config)))
+                let known = configs.filter(|config| space.index_of(config).is_ok());
+                fastest(known.filter_map(|config| Some((cost(&config)?, config))))
             }
         }
     }

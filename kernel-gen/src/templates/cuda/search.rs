@@ -4,9 +4,10 @@ use crate::space::{Config, ConfigError, Space};
 use crate::templates::TemplateError;
 use std::collections::BTreeMap;
 
-/// What a config costs by a template's model. Not a parameter of the functions that call it: they would be compiled once for
-/// each template, which every consumer's build would wait for.
-pub(in crate::templates) type Cost<'a> = &'a dyn Fn(&Config) -> f64;
+/// What a config costs by a template's model; none where a constraint of the space refuses it. One function answers both, because
+/// both need the config's plan. Not a parameter of the functions that call it: they would be compiled once for each template, which
+/// every consumer's build would wait for.
+pub(in crate::templates) type Cost<'a> = &'a dyn Fn(&Config) -> Option<f64>;
 
 /// The config that coordinate descent finds: one knob after the other takes the value that costs least, until a round
 /// changes nothing. Deterministic, and cheap because costs are closed forms.
@@ -27,7 +28,7 @@ impl Costs<'_> {
     /// The cost of the config at an index; infinite where a constraint refuses it.
     fn of(&mut self, index: u64) -> f64 {
         let Costs { space, cost, known } = self;
-        *known.entry(index).or_insert_with(|| space.get(index).map_or(f64::INFINITY, |config| cost(&config)))
+        *known.entry(index).or_insert_with(|| cost(&space.at(index)).unwrap_or(f64::INFINITY))
     }
 
     /// The index where [`descend`] ends, and its cost.
@@ -62,15 +63,14 @@ pub(super) fn fastest(candidates: impl IntoIterator<Item = (f64, Config)>) -> Re
 
 /// All configs of a small space with what they cost.
 pub(super) fn with_costs<'a>(space: &'a Space, cost: Cost<'a>) -> impl Iterator<Item = (f64, Config)> + 'a {
-    (0..space.range_len()).filter_map(|index| space.get(index)).map(move |config| (cost(&config), config))
+    (0..space.range_len()).map(|index| space.at(index)).filter_map(move |config| Some((cost(&config)?, config)))
 }
 
 /// The config of a small space that costs least; `otherwise` where none costs clearly less.
 pub(super) fn least(space: &Space, otherwise: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
     let otherwise = space.normalise(otherwise)?;
-    let mut best = (cost(&otherwise), otherwise);
-    for config in (0..space.range_len()).filter_map(|index| space.get(index)) {
-        let found = cost(&config);
+    let mut best = (cost(&otherwise).unwrap_or(f64::INFINITY), otherwise);
+    for (found, config) in with_costs(space, cost) {
         if found < 0.95 * best.0 {
             best = (found, config);
         }
@@ -88,9 +88,10 @@ pub(in crate::templates) fn descend_from(
 ) -> Result<Config, ConfigError> {
     const DRAWN: usize = 600;
     // Tiles of several sums that must agree in threads leave one config of ten thousand.
-    const LOOKED_AT: u64 = 100 * DRAWN as u64;
-    let drawn = space.sample(1).within(LOOKED_AT).take(DRAWN);
-    let mut starts: Vec<(f64, u64)> = drawn.map(|(index, config)| (cost(&config), index)).collect();
+    const LOOKED_AT: usize = 100 * DRAWN;
+    let looked_at = space.shuffled(1).take(LOOKED_AT);
+    let mut starts: Vec<(f64, u64)> =
+        looked_at.filter_map(|index| Some((cost(&space.at(index))?, index))).take(DRAWN).collect();
     let mut costs = Costs { space, cost, known: starts.iter().map(|(cost, index)| (*index, *cost)).collect() };
     starts.sort_by(|a, b| a.0.total_cmp(&b.0));
     starts.truncate(descents);
@@ -125,7 +126,10 @@ mod tests {
             let space = Space::builder().knob("a", 0..20).knob("b", 0..20);
             space.filter("many", move |c| c.int("a").is_ok_and(|a| a >= least)).build().unwrap()
         };
-        let cost = |c: &Config| (c.int("a").unwrap() + (c.int("b").unwrap() - 7).abs()) as f64;
+        let cost = |c: &Config| {
+            let (a, b) = (c.int("a").unwrap(), c.int("b").unwrap());
+            (a >= 5).then_some((a + (b - 7).abs()) as f64)
+        };
         let start = Config::new().with("a", 0).with("b", 0);
         let found = descend_from(&space(5), &start, 4, &cost).unwrap();
         assert_eq!((found.int("a"), found.int("b")), (Ok(5), Ok(7)));
@@ -145,7 +149,7 @@ mod tests {
         let space = space.build().unwrap();
         let bowl = |c: &Config| {
             let (a, b) = (c.int("a").unwrap() as f64, c.int("b").unwrap() as f64);
-            (a - 13.0).powi(2) + (b - 4.0).powi(2) + 0.5 * (a - 13.0) * (b - 4.0)
+            (a + b < 30.0).then_some((a - 13.0).powi(2) + (b - 4.0).powi(2) + 0.5 * (a - 13.0) * (b - 4.0))
         };
         let found = descend(&space, &Config::new().with("a", 0).with("b", 0), &bowl).unwrap();
         assert_eq!(found.to_string(), "a=13 b=4");

@@ -224,9 +224,10 @@ impl Rules {
                 }));
             }
         }
+        let cost = |config: &Config| space.takes(config).then(|| self.cost(config));
         let mut best: Option<(f64, Config)> = None;
         for start in starts.iter().filter(|start| space.index_of(start).is_ok()) {
-            let config = descend(&space, start, &|config| self.cost(config))?;
+            let config = descend(&space, start, &cost)?;
             let cost = self.cost(&config);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, config));

@@ -179,7 +179,8 @@ impl Rules {
             }
             start = start.with(&shared_knob(sum), 0).with(&unroll_knob(sum), 64);
         }
-        Ok(descend_from(&space, &start, 1, &|config| self.cost(config))?)
+        let cost = |config: &Config| space.takes(config).then(|| self.cost(config));
+        Ok(descend_from(&space, &start, 1, &cost)?)
     }
 
     pub(super) fn cost(&self, config: &Config) -> f64 {

@@ -10,12 +10,12 @@
 //! its source is, or if somebody vouches for it ([`Artifacts::within`]).
 
 use super::arch::Arch;
-use super::cache::write_whole;
 use super::environment::{TRUST, entries};
 use super::request::{Artifact, Request, file_stem};
 use super::resources::AssemblerLog;
 use super::{ContentHash, CudaError};
 use crate::diagnostic::{Report, Table, parse};
+use crate::files;
 use crate::records::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -306,6 +306,12 @@ fn read_entry(table: &mut Table<'_, '_>, report: &mut Report) -> Option<((Conten
         cubin,
     };
     Some(((source?, arch?), entry))
+}
+
+/// Writes a file in one step, and its folder if that is missing.
+fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), CudaError> {
+    let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
+    folder.and_then(|()| files::write_whole(file, bytes)).map_err(|e| CudaError::io(file, &e))
 }
 
 #[cfg(all(test, unix))]

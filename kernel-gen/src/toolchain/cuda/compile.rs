@@ -8,7 +8,8 @@ use super::process::Scratch;
 use super::ptxas::{Assembler, Attempt};
 use super::request::{Artifact, Made, Request};
 use super::resources::AssemblerLog;
-use super::{Cache, CudaError};
+use super::{CudaError, cache};
+use crate::cache::Cache;
 use crate::toolchain::in_parallel;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,13 +108,13 @@ impl CudaCompiler {
     /// Compiles one source, or takes what the cache has of it.
     pub fn compile(&self, request: &Request, options: &Options, cache: Option<&Cache>) -> Result<Artifact, CudaError> {
         self.supports(request.arch)?;
-        let key = Cache::key(request, &self.identity(), options.lowest_ptx);
-        let made = match cache.and_then(|cache| cache.get(key)) {
+        let key = cache::key(request, &self.identity(), options.lowest_ptx);
+        let made = match cache.and_then(|cache| cache.get(&key)) {
             Some(made) => made,
             None => {
                 let made = self.make(request, options)?;
                 if let Some(cache) = cache {
-                    cache.put(key, &made);
+                    cache.put(&key, &made);
                 }
                 made
             }

@@ -7,7 +7,8 @@ use super::error::no_compiler;
 use super::nvcc::Nvcc;
 use super::nvrtc::{Nvrtc, library_at};
 use super::ptxas;
-use super::{Cache, CudaError, Environment, Looked};
+use super::{CudaError, Environment, Looked, cache};
+use crate::cache::Cache;
 use crate::toolchain::resolve;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -249,7 +250,7 @@ impl Search<'_> {
             Wanted::Nvcc => Nvcc::open(path, self.environment).map(Tool::Nvcc),
             Wanted::Clang => Clang::open(path).map(Tool::Clang),
             _ => {
-                let cache = Cache::of(self.environment);
+                let cache = cache::of(self.environment);
                 Nvrtc::open(path, cache.as_ref().map(Cache::folder)).map(Tool::Nvrtc)
             }
         };

@@ -27,7 +27,7 @@
 
 mod arch;
 mod artifacts;
-mod cache;
+pub mod cache;
 mod clang;
 mod compile;
 mod entries;
@@ -48,9 +48,9 @@ pub(crate) mod testing;
 mod tests;
 mod wanted;
 
+pub use crate::cache::Cache;
 pub use arch::{Arch, Version, toolkit_of};
 pub use artifacts::Artifacts;
-pub use cache::Cache;
 pub use compile::{CudaCompiler, Options};
 pub use entries::{Entry, entries};
 pub use environment::{Environment, VARIABLES};

@@ -4,7 +4,7 @@ use super::arch::Arch;
 use super::compile::Options;
 use super::find::{Found, Missing, find};
 use super::request::{Artifact, Request};
-use super::{Artifacts, Cache, CudaError, Environment};
+use super::{Artifacts, CudaError, Environment, cache};
 
 /// How to get code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,10 +141,10 @@ fn compile(
             Ok((all(Code::Source), "embedded as source for NVRTC at first use".to_string()))
         }
         Found::Compiler(compiler) => {
-            let cache = Cache::of(environment);
+            let cache = cache::of(environment);
             let made = compiler.compile_all(requests, &options.compile, cache.as_ref())?;
-            warnings.extend(Cache::refused(environment));
-            warnings.extend(cache.as_ref().and_then(Cache::trouble));
+            warnings.extend(cache::refused(environment));
+            warnings.extend(cache.as_ref().and_then(cache::trouble));
             if options.compile.lowest_ptx && compiler.assembler().is_none() {
                 let newest = made.iter().filter_map(Artifact::ptx_version).max();
                 let driver = newest.map(|ptx| (ptx, super::toolkit_of(ptx)));
