@@ -22,7 +22,8 @@
 //!
 //! Shapes are types ([`D1`] to [`D6`]), so a call with a shape that the spec does not declare does not compile.
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
-//! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
+//! array, or a `View` made of an `ndarray` array (feature `ndarray` for version 0.17, `ndarray-0_16` for version 0.16).
+//! Nothing is copied on the way in or out.
 //!
 //! # Environment
 //!
@@ -65,7 +66,7 @@ mod executor;
 #[doc(hidden)]
 pub mod generated;
 mod isa;
-#[cfg(feature = "ndarray")]
+#[cfg(any(feature = "ndarray", feature = "ndarray-0_16"))]
 mod nd;
 pub mod network;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
