@@ -85,7 +85,7 @@ pub use cuda::{Cuda, CudaError, CudaInfo};
 pub use device::{Device, Input, Output};
 pub use dynamic::{DynView, DynViewMut};
 pub use element::{Bf16, BitsOf, DType, Element, F16, elements, elements_mut};
-pub use error::{Error, Result};
+pub use error::{Error, IoError, Result};
 pub use executor::Executor;
 #[cfg(feature = "rayon")]
 pub use executor::Rayon;

@@ -41,6 +41,7 @@ impl Guarded {
 
 /// What memory holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Download {
     /// Its bytes.
     pub data: Vec<u8>,

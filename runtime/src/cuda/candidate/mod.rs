@@ -44,6 +44,7 @@ pub struct Bench {
 
 /// What a GPU is.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Facts {
     /// Its name.
     pub name: String,
