@@ -76,6 +76,8 @@ mod pool;
 pub mod report;
 mod shape;
 mod tensor;
+#[cfg(test)]
+mod threads;
 mod view;
 
 pub use blocked::{block_channels, unblock_channels};
