@@ -107,9 +107,9 @@ pub enum Error {
         /// What the machine has.
         machine: Isa,
     },
-    /// Workspace memory is not to be had.
-    Workspace {
-        /// How much was wanted.
+    /// Memory for a tensor, a packed weight or a launch's workspace could not be allocated, on the CPU or on a GPU.
+    OutOfMemory {
+        /// Bytes of the allocation; `usize::MAX` if their number does not fit a `usize`.
         bytes: usize,
     },
     /// The bytes are not the weights of a network.
@@ -196,7 +196,12 @@ impl fmt::Display for Error {
             Error::UnsupportedIsa { asked, machine } => {
                 write!(f, "{asked} code does not run here: this machine has {machine}")
             }
-            Error::Workspace { bytes } => write!(f, "{bytes} bytes of workspace could not be allocated"),
+            Error::OutOfMemory { bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes of memory could not be allocated; free memory of the device, or use smaller shapes"
+                )
+            }
             Error::Weights { network, reason } => write!(f, "the weights of `{network}` cannot be used: {reason}"),
             Error::WeightsFile { network, path, cause } => {
                 write!(f, "the weights of `{network}` cannot be used: `{}` cannot be read: {cause}", path.display())

@@ -59,7 +59,7 @@ impl<'a> Weights<'a> {
     /// The constant that begins at a byte, in the device's memory.
     #[doc(hidden)]
     pub fn upload<D: Device, T: Element, S: Shape>(&self, dev: &D, offset: usize) -> Result<D::Tensor<T, S>> {
-        let mut tensor = Tensor::<T, S>::zeros();
+        let mut tensor = Tensor::<T, S>::try_zeros()?;
         tensor.fill_bytes(|into| match &self.source {
             Source::Bytes(bytes) => {
                 into.copy_from_slice(&bytes[offset..offset + into.len()]);
