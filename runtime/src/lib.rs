@@ -43,8 +43,8 @@
 //! timed, and before they are captured in a graph, where code can no longer be loaded. On a CPU it only says whether there
 //! is code for every workload.
 //!
-//! Of the library's crates this is the only one that holds `unsafe` code; what generated code adds are calls of the
-//! emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
+//! Of the library's crates that a build or a program links, this is the only one that holds `unsafe` code; what generated
+//! code adds are calls of the emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
 //!
 //! # Versions
 //!

@@ -33,8 +33,8 @@ impl Guarded {
         (self.address, (self.memory.len() / STEP) as u64)
     }
 
-    /// Where the memory between the canaries starts.
-    pub(super) fn address(&self) -> u64 {
+    /// The GPU's address of the memory between the canaries.
+    pub fn address(&self) -> u64 {
         self.address + GUARD as u64
     }
 }
