@@ -72,8 +72,8 @@ impl AlignedBytes {
             let start = NonNull::new(std::ptr::without_provenance_mut(ALIGN)).expect("the alignment is not zero");
             return Ok(AlignedBytes { start, len });
         }
-        let layout = layout(len).ok_or(Error::Workspace { bytes: len })?;
-        let start = allocate(layout).ok_or(Error::Workspace { bytes: len })?;
+        let layout = layout(len).ok_or(Error::OutOfMemory { bytes: len })?;
+        let start = allocate(layout).ok_or(Error::OutOfMemory { bytes: len })?;
         Ok(AlignedBytes { start, len })
     }
 
@@ -200,6 +200,6 @@ mod tests {
 
     #[test]
     fn memory_that_cannot_exist_is_an_error() {
-        assert!(matches!(Arena::default().lease(usize::MAX), Err(Error::Workspace { .. })));
+        assert!(matches!(Arena::default().lease(usize::MAX), Err(Error::OutOfMemory { .. })));
     }
 }

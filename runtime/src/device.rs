@@ -47,6 +47,9 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     type Packed: fmt::Debug;
 
     /// An array of zeros in the device's memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the memory cannot be allocated, also of `upload` and `download`.
     fn zeros<T: Element, S: Shape>(&self) -> Result<Self::Tensor<T, S>>;
     /// A copy in the device's memory of an array in the CPU's.
     fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self::Tensor<T, S>>;

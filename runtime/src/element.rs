@@ -4,6 +4,7 @@ use std::fmt;
 
 /// An element type as data, for tables and messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DType {
     /// IEEE binary64.
     F64,

@@ -1,12 +1,16 @@
 //! What can go wrong in a launch.
 
 use crate::{DType, Isa};
-use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
 
 /// The result of a launch.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a view or a launch was refused. A refused launch has written nothing.
+///
+/// The message of each variant is complete: it includes that of its [`source`](std::error::Error::source).
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -103,9 +107,9 @@ pub enum Error {
         /// What the machine has.
         machine: Isa,
     },
-    /// Workspace memory is not to be had.
-    Workspace {
-        /// How much was wanted.
+    /// Memory for a tensor, a packed weight or a launch's workspace could not be allocated, on the CPU or on a GPU.
+    OutOfMemory {
+        /// Bytes of the allocation; `usize::MAX` if their number does not fit a `usize`.
         bytes: usize,
     },
     /// The bytes are not the weights of a network.
@@ -114,6 +118,15 @@ pub enum Error {
         network: &'static str,
         /// Why not.
         reason: String,
+    },
+    /// The file of a network's weights cannot be read.
+    WeightsFile {
+        /// The network.
+        network: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: IoError,
     },
     /// Something went wrong with a GPU.
     #[cfg(feature = "cuda")]
@@ -183,12 +196,75 @@ impl fmt::Display for Error {
             Error::UnsupportedIsa { asked, machine } => {
                 write!(f, "{asked} code does not run here: this machine has {machine}")
             }
-            Error::Workspace { bytes } => write!(f, "{bytes} bytes of workspace could not be allocated"),
+            Error::OutOfMemory { bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes of memory could not be allocated; free memory of the device, or use smaller shapes"
+                )
+            }
             Error::Weights { network, reason } => write!(f, "the weights of `{network}` cannot be used: {reason}"),
+            Error::WeightsFile { network, path, cause } => {
+                write!(f, "the weights of `{network}` cannot be used: `{}` cannot be read: {cause}", path.display())
+            }
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::WeightsFile { cause, .. } => Some(&*cause.0),
+            // The message is that of the inner error, which would appear twice in a chain of errors.
+            #[cfg(feature = "cuda")]
+            Error::Cuda(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+/// An [`io::Error`] that can be cloned and compared: two are equal if they have the same kind and the same message.
+#[derive(Clone, Debug)]
+pub struct IoError(Arc<io::Error>);
+
+impl IoError {
+    /// The error of the standard library.
+    pub fn get(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl From<io::Error> for IoError {
+    fn from(error: io::Error) -> IoError {
+        IoError(Arc::new(error))
+    }
+}
+
+impl PartialEq for IoError {
+    fn eq(&self, other: &IoError) -> bool {
+        self.0.kind() == other.0.kind() && self.to_string() == other.to_string()
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn the_cause_of_an_unreadable_file_is_its_source() {
+        let cause = IoError::from(io::Error::from(io::ErrorKind::NotFound));
+        let error = Error::WeightsFile { network: "net", path: "w.bin".into(), cause };
+        assert_eq!(error, error.clone());
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::NotFound));
+        assert!(Error::NotContiguous.source().is_none());
+    }
+}

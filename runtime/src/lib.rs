@@ -22,7 +22,8 @@
 //!
 //! Shapes are types ([`D1`] to [`D6`]), so a call with a shape that the spec does not declare does not compile.
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
-//! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
+//! array, or a `View` made of an `ndarray` array (feature `ndarray` for version 0.17, `ndarray-0_16` for version 0.16).
+//! Nothing is copied on the way in or out.
 //!
 //! # Environment
 //!
@@ -42,8 +43,8 @@
 //! timed, and before they are captured in a graph, where code can no longer be loaded. On a CPU it only says whether there
 //! is code for every workload.
 //!
-//! Of the library's crates this is the only one that holds `unsafe` code; what generated code adds are calls of the
-//! emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
+//! Of the library's crates that a build or a program links, this is the only one that holds `unsafe` code; what generated
+//! code adds are calls of the emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
 //!
 //! # Versions
 //!
@@ -65,7 +66,7 @@ mod executor;
 #[doc(hidden)]
 pub mod generated;
 mod isa;
-#[cfg(feature = "ndarray")]
+#[cfg(any(feature = "ndarray", feature = "ndarray-0_16"))]
 mod nd;
 pub mod network;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -75,6 +76,8 @@ mod pool;
 pub mod report;
 mod shape;
 mod tensor;
+#[cfg(test)]
+mod threads;
 mod view;
 
 pub use blocked::{block_channels, unblock_channels};
@@ -84,7 +87,7 @@ pub use cuda::{Cuda, CudaError, CudaInfo};
 pub use device::{Device, Input, Output};
 pub use dynamic::{DynView, DynViewMut};
 pub use element::{Bf16, BitsOf, DType, Element, F16, elements, elements_mut};
-pub use error::{Error, Result};
+pub use error::{Error, IoError, Result};
 pub use executor::Executor;
 #[cfg(feature = "rayon")]
 pub use executor::Rayon;

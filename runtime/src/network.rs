@@ -5,7 +5,7 @@ use crate::{Device, Element, Error, Report, Result, Shape, Tensor};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a file of weights begins with.
 const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
@@ -27,7 +27,7 @@ pub struct Weights<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Bytes(&'a [u8]),
-    File(File),
+    File(File, PathBuf),
 }
 
 impl<'a> Weights<'a> {
@@ -44,36 +44,40 @@ impl<'a> Weights<'a> {
     /// Opens a file, which must have this mark and length. Each constant is read when it is asked for.
     ///
     /// # Errors
-    /// [`Error::Weights`] says how they differ, or why the file cannot be read.
+    /// [`Error::Weights`] says how they differ; [`Error::WeightsFile`] says why the file cannot be read.
     pub fn open(network: &'static str, path: &Path, mark: u64, length: u64) -> Result<Weights<'static>> {
-        let wrong = |reason: String| Error::Weights { network, reason };
-        let unreadable = |cause: io::Error| wrong(format!("`{}` cannot be read: {cause}", path.display()));
+        let unreadable = |cause| unreadable(network, path, cause);
         let mut file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
         let mut head = vec![];
         file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
-        check(&head, bytes, mark, length).map_err(|reason| wrong(format!("`{}`: {reason}", path.display())))?;
-        Ok(Weights { network, source: Source::File(file) })
+        check(&head, bytes, mark, length)
+            .map_err(|reason| Error::Weights { network, reason: format!("`{}`: {reason}", path.display()) })?;
+        Ok(Weights { network, source: Source::File(file, path.to_path_buf()) })
     }
 
     /// The constant that begins at a byte, in the device's memory.
     #[doc(hidden)]
     pub fn upload<D: Device, T: Element, S: Shape>(&self, dev: &D, offset: usize) -> Result<D::Tensor<T, S>> {
-        let mut tensor = Tensor::<T, S>::zeros();
-        let read = tensor.fill_bytes(|into| match &self.source {
+        let mut tensor = Tensor::<T, S>::try_zeros()?;
+        tensor.fill_bytes(|into| match &self.source {
             Source::Bytes(bytes) => {
                 into.copy_from_slice(&bytes[offset..offset + into.len()]);
                 Ok(())
             }
-            Source::File(file) => {
+            Source::File(file, path) => {
                 let mut file: &File = file;
-                file.seek(SeekFrom::Start(offset as u64))?;
-                file.read_exact(into)
+                let read = file.seek(SeekFrom::Start(offset as u64)).and_then(|_| file.read_exact(into));
+                read.map_err(|cause| unreadable(self.network, path, cause))
             }
-        });
-        read.map_err(|cause: io::Error| Error::Weights { network: self.network, reason: cause.to_string() })?;
+        })?;
         dev.take(tensor)
     }
+}
+
+/// The error for a file that cannot be read.
+fn unreadable(network: &'static str, path: &Path, cause: io::Error) -> Error {
+    Error::WeightsFile { network, path: path.to_path_buf(), cause: cause.into() }
 }
 
 /// Holds the first bytes of weights, and how many there are, against what they must be; says how they differ.
@@ -99,6 +103,7 @@ pub struct Steps {
 
 /// One launch.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Step {
     /// The nodes of the model that it computes.
     pub nodes: &'static str,
@@ -170,6 +175,7 @@ mod tests {
 
     #[test]
     fn a_file_gives_what_its_bytes_give() {
+        use std::error::Error as _;
         let path = std::env::temp_dir().join(format!("kernel-gen-weights-{}", std::process::id()));
         let opened = |mark, length| Weights::open("net", &path, mark, length);
         std::fs::write(&path, file(7, &[1.5, -2.0, 3.25])).unwrap();
@@ -182,8 +188,10 @@ mod tests {
         let cut = weights.upload::<_, f32, D1<2>>(&Cpu::with_threads(1), 68).unwrap_err().to_string();
         assert!(cut.starts_with("the weights of `net` cannot be used: "), "{cut}");
         std::fs::remove_file(&path).unwrap();
-        let none = opened(7, 76).unwrap_err().to_string();
-        assert!(none.contains("cannot be read: "), "{none}");
+        let none = opened(7, 76).unwrap_err();
+        assert!(none.to_string().contains("cannot be read: "), "{none}");
+        let cause = none.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(cause.map(io::Error::kind), Some(io::ErrorKind::NotFound));
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub struct Report {
 
 /// One choice.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Row {
     /// The function of the spec.
     pub function: &'static str,

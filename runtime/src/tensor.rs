@@ -23,19 +23,29 @@ impl<T: Element, S: Shape> Tensor<T, S> {
     /// All zero.
     ///
     /// # Panics
-    /// When the memory is not to be had, as `vec!` would.
+    /// If the memory cannot be allocated; [`try_zeros`](Tensor::try_zeros) returns the error.
     pub fn zeros() -> Self {
-        let bytes = S::ELEMENTS.checked_mul(size_of::<T>()).expect("a tensor's size in bytes fits an address");
-        let bytes = AlignedBytes::zeroed(bytes).unwrap_or_else(|e| panic!("{e}"));
-        Tensor { bytes, kind: PhantomData }
+        Self::try_zeros().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// All zero.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the memory cannot be allocated.
+    pub fn try_zeros() -> Result<Self> {
+        let bytes = size_in_bytes::<T, S>()?;
+        Ok(Tensor { bytes: AlignedBytes::zeroed(bytes)?, kind: PhantomData })
     }
 
     /// A copy of a slice, which must hold exactly the elements of the shape.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if it does not, [`Error::OutOfMemory`] if the memory cannot be allocated.
     pub fn from_slice(data: &[T]) -> Result<Self> {
         if data.len() != S::ELEMENTS {
             return Err(Error::Length { shape: S::DIMS.to_vec(), elements: data.len() });
         }
-        let mut tensor = Self::zeros();
+        let mut tensor = Self::try_zeros()?;
         tensor.as_mut_slice().copy_from_slice(data);
         Ok(tensor)
     }
@@ -56,6 +66,9 @@ impl<T: Element, S: Shape> Tensor<T, S> {
     }
 
     /// Each element from its position in row-major order.
+    ///
+    /// # Panics
+    /// As [`zeros`](Tensor::zeros).
     pub fn from_fn(value: impl FnMut(usize) -> T) -> Self {
         let mut tensor = Self::zeros();
         let mut value = value;
@@ -79,6 +92,11 @@ impl<T: Element, S: Shape> Tensor<T, S> {
     }
 }
 
+/// Bytes of the elements of a shape.
+pub(crate) fn size_in_bytes<T: Element, S: Shape>() -> Result<usize> {
+    S::ELEMENTS.checked_mul(size_of::<T>()).ok_or(Error::OutOfMemory { bytes: usize::MAX })
+}
+
 impl<T: Element, S: Shape> AsView for Tensor<T, S> {
     type Elem = T;
     type Shape = S;
@@ -95,7 +113,7 @@ impl<T: Element, S: Shape> AsViewMut for Tensor<T, S> {
 
 impl<T: Element, S: Shape> Clone for Tensor<T, S> {
     fn clone(&self) -> Self {
-        Self::from_slice(self.as_slice()).expect("a tensor has the length of its shape")
+        Self::from_slice(self.as_slice()).unwrap_or_else(|e| panic!("{e}"))
     }
 }
 
@@ -127,5 +145,21 @@ mod tests {
         assert_eq!(b.as_slice()[0], 0.0);
         assert!(Tensor::<f32, D2<3, 5>>::from_slice(&[0.0; 14]).is_err());
         assert!(Tensor::<f64, D2<0, 5>>::zeros().as_slice().is_empty());
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn a_tensor_that_does_not_fit_in_memory_is_an_error_on_a_device_too() {
+        use crate::{Cpu, D1, Device};
+        const EXBIBYTE: usize = 1 << 60;
+        let out = |bytes| Error::OutOfMemory { bytes };
+        assert_eq!(Tensor::<f32, D1<{ usize::MAX / 2 }>>::try_zeros().err(), Some(out(usize::MAX)));
+        assert_eq!(Tensor::<u8, D1<{ usize::MAX / 2 }>>::try_zeros().err(), Some(out(usize::MAX / 2)));
+        assert_eq!(Tensor::<u8, D1<EXBIBYTE>>::try_zeros().err(), Some(out(EXBIBYTE)));
+        assert_eq!(Cpu::with_threads(1).zeros::<u8, D1<EXBIBYTE>>().err(), Some(out(EXBIBYTE)));
+        // An address space has room for 64 TiB: some systems promise such memory without having it.
+        if let Err(error) = Tensor::<f32, D1<{ 1 << 44 }>>::try_zeros() {
+            assert_eq!(error, out(1 << 46));
+        }
     }
 }

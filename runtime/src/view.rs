@@ -92,8 +92,9 @@ impl<'a, T: Element, S: Shape> TryFrom<&'a mut [T]> for ViewMut<'a, T, S> {
 /// the CPU.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dense array in the CPU's memory",
-    note = "on `Cpu`, arguments are a `View` of a slice, a `Tensor`, a nested array, or an `ndarray` view made into a `View`; \
-            buffers of a GPU go with its own device"
+    note = "on `Cpu`, an argument is a `View` of a slice, a `Tensor`, or a nested array; `View::try_from(&array)` views an \
+            `ndarray` array (feature `ndarray` for version 0.17, `ndarray-0_16` for 0.16); buffers of a GPU go with its \
+            own device"
 )]
 pub trait AsView {
     /// Element type.

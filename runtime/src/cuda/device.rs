@@ -243,8 +243,8 @@ impl Inner {
         if bytes == 0 {
             return Ok(0);
         }
-        let class = bytes.next_power_of_two().ilog2() as usize;
-        let slot = self.workspaces.get(class).ok_or(Error::Workspace { bytes })?;
+        let class = bytes.checked_next_power_of_two().map_or(CLASSES, |size| size.ilog2() as usize);
+        let slot = self.workspaces.get(class).ok_or(Error::OutOfMemory { bytes })?;
         match slot.get() {
             Some(workspace) => Ok(workspace.address),
             None => self.allocate(entry, slot, 1 << class),
@@ -256,7 +256,7 @@ impl Inner {
         self.refuse_capture(entry)?;
         // SAFETY: kernels write workspace before they read it: the verifier refuses those that do not.
         let memory = unsafe { self.stream.alloc::<u8>(bytes) };
-        let memory = memory.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
+        let memory = memory.map_err(|e| Driver::not_allocated(bytes, e))?;
         let (address, ordered) = memory.device_ptr(&self.stream);
         drop(ordered);
         // Another thread may have been faster; then this memory is freed.

@@ -6,6 +6,7 @@
 //! CUDA version that some other crate of the program may have pinned.
 
 use super::CudaError;
+use crate::Error;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -287,6 +288,15 @@ impl Driver {
         match Driver::get() {
             Ok(driver) => driver.failed(call, code),
             Err(_) => CudaError::Driver { call, code, name: format!("{:?}", error.0) },
+        }
+    }
+
+    /// What cudarc reports of an allocation of `bytes` bytes, as an error of ours.
+    #[cold]
+    pub(super) fn not_allocated(bytes: usize, error: cudarc::driver::DriverError) -> Error {
+        match error.0 {
+            cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory { bytes },
+            _ => Driver::of_cudarc("cuMemAllocAsync", error).into(),
         }
     }
 }

@@ -17,6 +17,7 @@ use std::fmt;
 /// are the same bit for bit. A launch whose weight is written by the launch in front of it is started behind it, as is every kernel that does not wait by itself, and every one that has something else in front
 /// than a launch of this crate's: a copy, or a kernel that was queued on [`Cuda::stream`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Overlap {
     /// It may, where its kernel can and the driver has graphs with such edges (CUDA 12.3).
     #[default]

@@ -45,7 +45,7 @@ impl fmt::Debug for Packed {
 
 /// The next multiple of 256, where the next buffer can start.
 fn align(bytes: usize) -> Result<usize> {
-    bytes.checked_next_multiple_of(256).ok_or(Error::Workspace { bytes })
+    bytes.checked_next_multiple_of(256).ok_or(Error::OutOfMemory { bytes })
 }
 
 impl sealed::Sealed for Cuda {}
@@ -149,7 +149,7 @@ impl Device for Cuda {
         let bytes = pack.map_or(weight.elements * weight.dtype.bytes(), |p| p.bytes);
         // SAFETY: all of it is written below, before anything reads it.
         let data = unsafe { inner.stream.alloc::<u8>(bytes.max(1)) };
-        let mut data = data.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
+        let mut data = data.map_err(|e| Driver::not_allocated(bytes, e))?;
         if bytes > 0 {
             self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
         }

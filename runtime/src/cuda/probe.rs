@@ -6,6 +6,7 @@ use std::fmt;
 
 /// The driver and its devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct CudaInfo {
     /// The newest CUDA version that the driver supports: major, minor.
     pub driver: (i32, i32),
@@ -15,6 +16,7 @@ pub struct CudaInfo {
 
 /// One device.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct CudaDeviceInfo {
     /// The number that [`Cuda::new`] takes.
     pub ordinal: usize,

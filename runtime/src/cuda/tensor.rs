@@ -5,6 +5,7 @@ use super::owned::{Claimed, Owned};
 use super::{Cuda, CudaError};
 use crate::device::{Input, Output};
 use crate::dispatch::Arg;
+use crate::tensor::size_in_bytes;
 use crate::{AsView, AsViewMut, Bf16, BitsOf, Element, Error, F16, Result, Shape, Tensor};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DeviceRepr, DeviceSlice, ValidAsZeroBits, result};
 use std::fmt;
@@ -84,10 +85,14 @@ fn copy_failed(call: &'static str) -> impl Fn(cudarc::driver::DriverError) -> Cu
 
 impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// All zero.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the GPU has not enough free memory.
     pub fn zeros(dev: &Cuda) -> Result<Self> {
+        let bytes = size_in_bytes::<T, S>()?;
         let _turn = dev.outside("DeviceTensor::zeros")?;
         // The driver does not allocate nothing.
-        let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(copy_failed("cuMemAllocAsync"))?;
+        let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(|e| Driver::not_allocated(bytes, e))?;
         Ok(DeviceTensor { data: Owned::new(data), shape: PhantomData })
     }
 
@@ -128,7 +133,7 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
 
     /// A copy in the CPU's memory. Waits for the launches that write it.
     pub fn to_host(&self, dev: &Cuda) -> Result<Tensor<T, S>> {
-        let mut host = Tensor::zeros();
+        let mut host = Tensor::try_zeros()?;
         self.copy_to_host(dev, &mut host)?;
         Ok(host)
     }

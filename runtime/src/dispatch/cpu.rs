@@ -16,7 +16,7 @@ impl Program {
         self.worker_bytes
             .checked_mul(workers)
             .and_then(|b| b.checked_add(self.workspace_bytes))
-            .ok_or(Error::Workspace { bytes: usize::MAX })
+            .ok_or(Error::OutOfMemory { bytes: usize::MAX })
     }
 
     /// Runs all phases on at most `workers` workers, for arguments with `units` units.
@@ -55,7 +55,7 @@ impl fmt::Debug for Packed {
 
 /// The next multiple of 64, where the next buffer can start.
 fn align(bytes: usize) -> Result<usize> {
-    bytes.checked_next_multiple_of(64).ok_or(Error::Workspace { bytes })
+    bytes.checked_next_multiple_of(64).ok_or(Error::OutOfMemory { bytes })
 }
 
 impl Entry {
@@ -89,7 +89,7 @@ impl Device for Cpu {
     type Packed = Packed;
 
     fn zeros<T: Element, S: Shape>(&self) -> Result<Tensor<T, S>> {
-        Ok(Tensor::zeros())
+        Tensor::try_zeros()
     }
 
     fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<Tensor<T, S>> {
@@ -101,7 +101,7 @@ impl Device for Cpu {
     }
 
     fn download<T: Element, S: Shape>(&self, tensor: &Tensor<T, S>) -> Result<Tensor<T, S>> {
-        Ok(tensor.clone())
+        Tensor::from_slice(tensor.as_slice())
     }
 
     fn advance<'a>(pointer: *mut u8, bytes: usize) -> *mut u8
@@ -131,10 +131,10 @@ impl Device for Cpu {
             pack_bytes = align(pack.bytes)
                 .ok()
                 .and_then(|b| b.checked_add(pack_bytes))
-                .ok_or(Error::Workspace { bytes: usize::MAX })?;
+                .ok_or(Error::OutOfMemory { bytes: usize::MAX })?;
             program_bytes = program_bytes.max(pack.program.bytes(workers)?);
         }
-        let total = pack_bytes.checked_add(program_bytes).ok_or(Error::Workspace { bytes: usize::MAX })?;
+        let total = pack_bytes.checked_add(program_bytes).ok_or(Error::OutOfMemory { bytes: usize::MAX })?;
         let lease = self.lease(total)?;
         let mut pointers = [std::ptr::null_mut(); MAX_PARAMS + 1];
         for (pointer, arg) in pointers.iter_mut().zip(args) {

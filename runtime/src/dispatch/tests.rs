@@ -118,6 +118,38 @@ fn packed_and_unpacked_launches_agree_on_any_number_of_threads() {
     }
 }
 
+/// A launch writes nothing if its workspace cannot be allocated, and the device is as good as before.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_workspace_that_does_not_fit_in_memory_is_an_error() {
+    const PHASES: &[Phase] = &[phase(first, 1), phase(second, N)];
+    const PACK: &[Phase] = &[phase(pack, N)];
+    const HUGE: usize = 1 << 60;
+    static SHARED: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, HUGE, 0), &[])];
+    static OWN: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 64, HUGE), &[])];
+    static TOO_LARGE: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 64, usize::MAX), &[])];
+    const PACKS: &[Pack] = &[packs(HUGE, program(PACK, 0, 0))];
+    static PACKED: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 64, 128), PACKS)];
+    static ENTRIES: [(Entry, usize); 4] = [
+        (entry("shared", PARAMS, 1, &SHARED), HUGE),
+        (entry("own", PARAMS, 1, &OWN), 2 * HUGE + 64),
+        (entry("too_large", PARAMS, 1, &TOO_LARGE), usize::MAX),
+        (entry("packed", PARAMS, 1, &PACKED), HUGE + 64 + 2 * 128),
+    ];
+    let (x, w, expected) = data();
+    let dev = Cpu::with_threads(2);
+    let mut y = vec![0.0f32; N];
+    for (entry, bytes) in &ENTRIES {
+        let launched = entry.launch(&dev, &[Arg::read(&x), Arg::read(&w), Arg::write(&mut y)]);
+        assert_eq!(launched, Err(Error::OutOfMemory { bytes: *bytes }), "{}", entry.about.name);
+        assert!(y.iter().all(|y| *y == 0.0));
+    }
+    let packed = ENTRIES[3].0.pack_weight(&dev, Arg::read(&w));
+    assert_eq!(packed.err(), Some(Error::OutOfMemory { bytes: HUGE }));
+    ENTRY.launch(&dev, &[Arg::read(&x), Arg::read(&w), Arg::write(&mut y)]).unwrap();
+    assert_eq!(y, expected);
+}
+
 #[test]
 fn launches_from_several_threads_do_not_disturb_each_other() {
     let (x, w, expected) = data();

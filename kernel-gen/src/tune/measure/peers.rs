@@ -2,8 +2,36 @@
 
 use crate::records::{FailureKind, Outcome, median};
 use crate::workload::bound::Accuracy;
-/// A library: cuDNN for convolutions, bare or with what follows them fused, cuBLAS for matrix products.
-pub use kernel_gen_runtime::cuda::candidate::PeerKind as Peer;
+
+/// A library of a GPU's vendor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Peer {
+    /// cuDNN, for convolutions.
+    Cudnn,
+    /// cuDNN's call that adds bias and residual to a convolution and applies ReLU.
+    CudnnFused,
+    /// cuBLAS, for matrix products.
+    Cublas,
+}
+
+impl Peer {
+    /// All of them.
+    pub const ALL: [Peer; 3] = [Peer::Cudnn, Peer::CudnnFused, Peer::Cublas];
+
+    /// The one of a name.
+    pub fn from_name(name: &str) -> Option<Peer> {
+        Peer::ALL.into_iter().find(|peer| peer.name() == name)
+    }
+
+    /// As people write it: `cudnn`, `cudnn-fused`, `cublas`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Cudnn => "cudnn",
+            Peer::CudnnFused => "cudnn-fused",
+            Peer::Cublas => "cublas",
+        }
+    }
+}
 
 /// Times of a library's fastest way of computing an operator, without the epilogue unless it is asked to fuse it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]

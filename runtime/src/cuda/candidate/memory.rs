@@ -33,14 +33,15 @@ impl Guarded {
         (self.address, (self.memory.len() / STEP) as u64)
     }
 
-    /// Where the memory between the canaries starts.
-    pub(super) fn address(&self) -> u64 {
+    /// The GPU's address of the memory between the canaries.
+    pub fn address(&self) -> u64 {
         self.address + GUARD as u64
     }
 }
 
 /// What memory holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Download {
     /// Its bytes.
     pub data: Vec<u8>,

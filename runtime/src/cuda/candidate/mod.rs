@@ -14,13 +14,11 @@
 mod code;
 mod differ;
 mod memory;
-mod peers;
 mod time;
 
 pub use code::{Begin, Bound, Code, Start};
 pub use differ::Differ;
 pub use memory::{Download, Guarded};
-pub use peers::{PeerConv, PeerEpilogue, PeerError, PeerKind, PeerProduct, PeerType, PeerWay, Peers};
 pub use time::Graph;
 
 use super::context::Context;
@@ -28,7 +26,7 @@ use super::driver::{Driver, Handle};
 use super::{Cuda, CudaError};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use std::cell::RefCell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
@@ -44,6 +42,7 @@ pub struct Bench {
 
 /// What a GPU is.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Facts {
     /// Its name.
     pub name: String,
@@ -125,6 +124,16 @@ impl Bench {
     /// Waits until everything that was launched has ended, and reports what failed on the way.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.stream.synchronize().map_err(|e| Driver::of_cudarc("cuStreamSynchronize", e))
+    }
+
+    /// Binds the GPU's context to this thread and gives the stream's handle (`CUstream`), for calls of the vendor's
+    /// libraries. The handle is valid as long as the bench.
+    ///
+    /// # Errors
+    /// If the context is lost.
+    pub fn raw_stream(&self) -> Result<*mut c_void, CudaError> {
+        self.context.bind()?;
+        Ok(self.handle())
     }
 
     fn handle(&self) -> Handle {

@@ -1,6 +1,6 @@
 //! Timing by events.
 
-use super::{Begin, Bench, Bound, Guarded, PeerError, PeerWay};
+use super::{Begin, Bench, Bound};
 use crate::cuda::CudaError;
 use crate::cuda::driver::Driver;
 use cudarc::driver::CudaGraph;
@@ -31,14 +31,17 @@ impl Bench {
         })
     }
 
-    /// As [`Bench::graph`], for what a library does: with each set of buffers in turn.
-    pub fn graph_of_peer<'a>(
+    /// Records what `queue` queues on the [stream](Bench::raw_stream): `calls` calls of a library, say. The graph borrows
+    /// what `queue` borrows.
+    ///
+    /// # Errors
+    /// Those of `queue`, and what the driver says of the capture.
+    pub fn record<'a, E: From<CudaError>>(
         &self,
-        way: &'a PeerWay<'_>,
-        sets: &[Vec<&'a Guarded>],
         calls: usize,
-    ) -> Result<Graph<'a>, PeerError> {
-        self.recorded(calls, || sets.iter().cycle().take(calls).try_for_each(|set| self.launch_peer(way, set)))
+        queue: impl FnOnce() -> Result<(), E> + 'a,
+    ) -> Result<Graph<'a>, E> {
+        self.recorded(calls, queue)
     }
 
     /// Records what is queued.

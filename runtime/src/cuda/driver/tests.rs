@@ -12,6 +12,15 @@ fn a_missing_library_is_an_error_that_says_what_to_do() {
     assert_eq!(text.lines().count(), 1);
 }
 
+#[test]
+fn memory_that_a_gpu_lacks_is_the_same_error_as_on_a_cpu() {
+    use cudarc::driver::{DriverError, sys::CUresult};
+    let not_allocated = |result| Driver::not_allocated(1 << 46, DriverError(result));
+    assert_eq!(not_allocated(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Error::OutOfMemory { bytes: 1 << 46 });
+    let other = not_allocated(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    assert!(matches!(other, Error::Cuda(CudaError::Driver { call: "cuMemAllocAsync", code: 201, .. })), "{other}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn another_library_under_the_drivers_name_is_not_a_driver() {

@@ -15,6 +15,7 @@ pub(super) fn checks() -> Vec<Check> {
         Check { name: "a view that is not aligned is refused", run: misaligned },
         Check { name: "a buffer of another context is refused", run: foreign },
         Check { name: "a device that does not exist is refused", run: no_such_device },
+        Check { name: "more memory than there is is an error", run: out_of_memory },
     ]
 }
 
@@ -104,4 +105,14 @@ fn no_such_device(_: &Cuda) -> Checked {
     refused(Cuda::new(1000).map(|_| ()).map_err(Error::from), |e| {
         matches!(e, Error::Cuda(CudaError::NoSuchDevice { ordinal: 1000, .. }))
     })
+}
+
+/// The device allocates as before afterwards.
+fn out_of_memory(dev: &Cuda) -> Checked {
+    let error = dev.zeros::<f32, D1<{ usize::MAX / 2 }>>().err();
+    ensure(error == Some(Error::OutOfMemory { bytes: usize::MAX }), || format!("it gave {error:?}"))?;
+    let refused =
+        refused(dev.zeros::<f32, D1<{ 1 << 44 }>>().map(drop), |e| *e == Error::OutOfMemory { bytes: 1 << 46 });
+    equal("new zeros", dev.download(&dev.zeros::<f32, D1<3>>()?)?.as_slice(), &[0.0; 3])?;
+    refused
 }

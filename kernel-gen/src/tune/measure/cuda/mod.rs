@@ -8,6 +8,7 @@ mod protocol;
 mod stop;
 mod task;
 mod timing;
+mod vendor;
 mod worker;
 
 pub use worker::serve;

@@ -4,6 +4,7 @@ use super::protocol::Stage;
 use super::stop::Stop;
 use super::task::{Task, Tell};
 use super::timing::{LAUNCH_US, budget_s, calls, least_us};
+use super::vendor::{PeerConv, PeerEpilogue, PeerError, PeerProduct, PeerType, PeerWay, Peers};
 use crate::ir::DType;
 use crate::records::FailureKind;
 use crate::toolchain::values;
@@ -12,9 +13,7 @@ use crate::tune::measure::{Peer, Sampling};
 use crate::workload::bound::Accuracy;
 use crate::workload::plain::PlainOrder;
 use crate::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Role, Workload};
-use kernel_gen_runtime::cuda::candidate::{
-    Bench, Guarded, PeerConv, PeerEpilogue, PeerError, PeerProduct, PeerType, PeerWay, Peers,
-};
+use kernel_gen_runtime::cuda::candidate::{Bench, Guarded};
 use std::collections::BTreeMap;
 
 /// Replays by which the ways of a library are ranked.
@@ -152,7 +151,7 @@ pub(super) fn fastest<'p>(
     for way in ways {
         tell(Stage::Run, LOAD_S)?;
         // A way that the library offers and then refuses is none. The first call also prepares what the library wants.
-        match bench.launch_peer(&way, &buffers) {
+        match way.launch(bench, &buffers) {
             Ok(()) => bench.synchronize()?,
             Err(PeerError::Cuda(error)) => return Err(error.into()),
             Err(why) => {
@@ -160,7 +159,7 @@ pub(super) fn fastest<'p>(
                 continue;
             }
         }
-        let graph = |calls| bench.graph_of_peer(&way, std::slice::from_ref(&buffers), calls);
+        let graph = |calls| way.graph(bench, std::slice::from_ref(&buffers), calls);
         let us = least_us(bench, &graph(1)?, FEW)?;
         let slow = best.as_ref().is_some_and(|(least, _)| us - LAUNCH_US > SLOW * least);
         let us = if slow {
@@ -210,7 +209,7 @@ fn accuracy(bench: &Bench, task: &Task, workload: &Workload, way: &PeerWay<'_>) 
     }
     let inputs: Vec<&Guarded> = task.inputs.iter().enumerate().map(|(i, given)| of_order(&ordered, i, given)).collect();
     let output = bench.poisoned(task.data.output_bytes)?;
-    bench.launch_peer(way, &operands_of(workload, &inputs, &output))?;
+    way.launch(bench, &operands_of(workload, &inputs, &output))?;
     bench.synchronize()?;
     let mut result = values::decode(workload.out_dtype, &bench.download(&output)?.data);
     if let Some(order) = &order.output {

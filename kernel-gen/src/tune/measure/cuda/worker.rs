@@ -6,11 +6,12 @@ use super::protocol::{self, Device, Reply, Request, Stage};
 use super::stop::Stop;
 use super::task::{Task, Tasks, Tell, buffers};
 use super::timing::{LAUNCH_US, budget_s, calls, least_us};
+use super::vendor::PeerWay;
 use crate::records::{Failure, FailureKind, Timing};
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, PeerTiming, Sampling};
 use crate::workload::Workload;
-use kernel_gen_runtime::cuda::candidate::{Begin, Bench, Bound, Graph, Guarded, PeerWay};
+use kernel_gen_runtime::cuda::candidate::{Begin, Bench, Bound, Graph, Guarded};
 use std::io::{self, Read, Write};
 
 /// Holds a GPU and measures what it is sent, until the input ends or the GPU's context is lost. This is what the command
@@ -189,20 +190,20 @@ impl Contestant<'_> {
     }
 
     /// Calls on the same operands.
-    fn warm(&self, bench: &Bench, calls: usize, begin: Begin) -> Result<Graph<'_>, Stop> {
+    fn warm<'s>(&'s self, bench: &'s Bench, calls: usize, begin: Begin) -> Result<Graph<'s>, Stop> {
         match self {
             Contestant::Candidate { warm, .. } => Ok(bench.graph(&[warm], calls, begin)?),
-            Contestant::Library { way, warm, .. } => Ok(bench.graph_of_peer(way, std::slice::from_ref(warm), calls)?),
+            Contestant::Library { way, warm, .. } => Ok(way.graph(bench, std::slice::from_ref(warm), calls)?),
         }
     }
 
     /// Calls on other operands each.
-    fn cold(&self, bench: &Bench, calls: usize, begin: Begin) -> Result<Graph<'_>, Stop> {
+    fn cold<'s>(&'s self, bench: &'s Bench, calls: usize, begin: Begin) -> Result<Graph<'s>, Stop> {
         match self {
             Contestant::Candidate { cold, .. } => {
                 Ok(bench.graph(&cold.iter().collect::<Vec<&Bound<'_>>>(), calls, begin)?)
             }
-            Contestant::Library { way, cold, .. } => Ok(bench.graph_of_peer(way, cold, calls)?),
+            Contestant::Library { way, cold, .. } => Ok(way.graph(bench, cold, calls)?),
         }
     }
 }

@@ -2,64 +2,41 @@
 //!
 //! Nothing is linked: a library is opened when it is asked for, and what is missing is an error that says what was looked
 //! for. The functions are those of cuDNN's legacy convolution interface, which versions 8 and 9 have alike, and of cuBLAS.
+//!
+//! This is the only file of the crate with `unsafe`: it calls C.
+#![allow(unsafe_code)]
+#![warn(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-use super::{Bench, Guarded};
-use crate::cuda::CudaError;
-use crate::cuda::driver::Handle;
+use crate::tune::measure::Peer;
+use kernel_gen_runtime::cuda::CudaError;
+use kernel_gen_runtime::cuda::candidate::{Bench, Graph, Guarded};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 
-/// A library of the GPU's vendor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum PeerKind {
-    /// cuDNN, for convolutions.
-    Cudnn,
-    /// cuDNN's call that adds bias and residual to a convolution and applies ReLU.
-    CudnnFused,
-    /// cuBLAS, for matrix products.
-    Cublas,
-}
+/// A handle of a library, a descriptor, or a stream.
+type Handle = *mut c_void;
 
-impl PeerKind {
-    /// All of them.
-    pub const ALL: [PeerKind; 3] = [PeerKind::Cudnn, PeerKind::CudnnFused, PeerKind::Cublas];
-
-    /// The one of a name.
-    pub fn from_name(name: &str) -> Option<PeerKind> {
-        PeerKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// As people write it: `cudnn`, `cudnn-fused`, `cublas`.
-    pub fn name(self) -> &'static str {
-        match self {
-            PeerKind::Cudnn => "cudnn",
-            PeerKind::CudnnFused => "cudnn-fused",
-            PeerKind::Cublas => "cublas",
-        }
-    }
-
-    /// File names, the most general first.
-    fn files(self) -> &'static [&'static str] {
-        match self {
-            PeerKind::Cudnn | PeerKind::CudnnFused => &["libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"],
-            PeerKind::Cublas => &["libcublas.so", "libcublas.so.13", "libcublas.so.12", "libcublas.so.11"],
-        }
+/// File names of a library, the most general first.
+fn files(peer: Peer) -> &'static [&'static str] {
+    match peer {
+        Peer::Cudnn | Peer::CudnnFused => &["libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"],
+        Peer::Cublas => &["libcublas.so", "libcublas.so.13", "libcublas.so.12", "libcublas.so.11"],
     }
 }
 
 /// Why a peer was not timed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PeerError {
+pub(super) enum PeerError {
     /// The library is not there.
     Absent {
         /// Which.
-        kind: PeerKind,
+        kind: Peer,
     },
     /// The library lacks a function.
     Function {
         /// Which library.
-        kind: PeerKind,
+        kind: Peer,
         /// The function.
         name: &'static str,
     },
@@ -88,7 +65,7 @@ impl fmt::Display for PeerError {
                 f,
                 "{} is not here: none of {} is on the loader's path; install it, or add its folder to LD_LIBRARY_PATH",
                 kind.name(),
-                kind.files().join(", ")
+                files(*kind).join(", ")
             ),
             PeerError::Function { kind, name } => {
                 write!(f, "{} has no function {name}; a version from 8 (cuDNN) or 11 (cuBLAS) has it", kind.name())
@@ -100,8 +77,6 @@ impl fmt::Display for PeerError {
     }
 }
 
-impl std::error::Error for PeerError {}
-
 impl From<CudaError> for PeerError {
     fn from(error: CudaError) -> Self {
         PeerError::Cuda(error)
@@ -110,7 +85,7 @@ impl From<CudaError> for PeerError {
 
 /// The type of a layer's elements; sums are in 32 bits always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeerType {
+pub(super) enum PeerType {
     /// 32 bits, with products and sums in 32 bits: no tf32.
     F32,
     /// 32 bits in memory, products of tf32.
@@ -147,53 +122,53 @@ impl PeerType {
 
 /// A convolution: NCHW with OIHW weights, or NHWC with OHWI weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerConv {
+pub(super) struct PeerConv {
     /// The type of all three tensors.
-    pub dtype: PeerType,
+    pub(super) dtype: PeerType,
     /// Whether channels are innermost.
-    pub nhwc: bool,
+    pub(super) nhwc: bool,
     /// Batch, input channels, height, width.
-    pub input: [i32; 4],
+    pub(super) input: [i32; 4],
     /// Output channels, input channels of a group, height, width.
-    pub filter: [i32; 4],
+    pub(super) filter: [i32; 4],
     /// Output height and width.
-    pub output: [i32; 2],
+    pub(super) output: [i32; 2],
     /// Rows and columns of padding, the same on both sides.
-    pub padding: [i32; 2],
+    pub(super) padding: [i32; 2],
     /// Steps along height and width.
-    pub stride: [i32; 2],
+    pub(super) stride: [i32; 2],
     /// Distance of the filter's elements.
-    pub dilation: [i32; 2],
+    pub(super) dilation: [i32; 2],
     /// Groups of channels.
-    pub groups: i32,
+    pub(super) groups: i32,
     /// What follows the convolution in the same call; `None` is the bare operator.
-    pub fused: Option<PeerEpilogue>,
+    pub(super) fused: Option<PeerEpilogue>,
 }
 
 /// What cuDNN adds to a convolution in the same call, besides a bias for each channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerEpilogue {
+pub(super) struct PeerEpilogue {
     /// Whether a tensor like the output is added.
-    pub residual: bool,
+    pub(super) residual: bool,
     /// Whether negative results become zero.
-    pub relu: bool,
+    pub(super) relu: bool,
 }
 
 /// A row-major matrix product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PeerProduct {
+pub(super) struct PeerProduct {
     /// The type of all three matrices.
-    pub dtype: PeerType,
+    pub(super) dtype: PeerType,
     /// Matrices in each operand.
-    pub batch: i32,
+    pub(super) batch: i32,
     /// Rows of the result, columns of the result, length of the sums.
-    pub size: [i32; 3],
+    pub(super) size: [i32; 3],
     /// Whether the operands are stored transposed.
-    pub transposed: [bool; 2],
+    pub(super) transposed: [bool; 2],
 }
 
 /// A way of a library to compute something.
-pub struct PeerWay<'p> {
+pub(super) struct PeerWay<'p> {
     call: Call<'p>,
     name: String,
     workspace: Option<Guarded>,
@@ -203,12 +178,12 @@ pub struct PeerWay<'p> {
 
 impl PeerWay<'_> {
     /// What the library calls it.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
     /// Whether it also computes what follows the operator.
-    pub fn is_fused(&self) -> bool {
+    pub(super) fn is_fused(&self) -> bool {
         matches!(&self.call, Call::Convolution { layer, .. } if layer.fused.is_some())
     }
 }
@@ -232,7 +207,7 @@ macro_rules! library {
         impl $name {
             fn resolve() -> Result<$name, PeerError> {
                 // SAFETY: opening the vendor's library runs what it does when it is loaded, as linking it would.
-                let mut found = $kind.files().iter().filter_map(|file| unsafe { Library::new(*file) }.ok());
+                let mut found = files($kind).iter().filter_map(|file| unsafe { Library::new(*file) }.ok());
                 let library = found.next().ok_or(PeerError::Absent { kind: $kind })?;
                 Ok($name {
                     handle: std::ptr::null_mut(),
@@ -251,7 +226,7 @@ macro_rules! library {
 
 library! {
     /// cuDNN. An enumeration is its number in the headers.
-    Dnn of PeerKind::Cudnn, {
+    Dnn of Peer::Cudnn, {
         create = "cudnnCreate": fn(*mut Handle);
         destroy = "cudnnDestroy": fn(Handle);
         set_stream = "cudnnSetStream": fn(Handle, Handle);
@@ -283,7 +258,7 @@ library! {
 
 library! {
     /// cuBLAS.
-    Blas of PeerKind::Cublas, {
+    Blas of Peer::Cublas, {
         create = "cublasCreate_v2": fn(*mut Handle);
         destroy = "cublasDestroy_v2": fn(Handle);
         set_stream = "cublasSetStream_v2": fn(Handle, Handle);
@@ -385,7 +360,7 @@ impl<'p> Layer<'p> {
 }
 
 /// The libraries that are open.
-pub struct Peers {
+pub(super) struct Peers {
     dnn: Option<Dnn>,
     blas: Option<Blas>,
 }
@@ -415,23 +390,23 @@ impl Peers {
     ///
     /// # Errors
     /// If it is not there, or does not want to work on this GPU.
-    pub fn open(bench: &Bench, kind: PeerKind) -> Result<Peers, PeerError> {
-        bench.context.bind()?;
+    pub(super) fn open(bench: &Bench, kind: Peer) -> Result<Peers, PeerError> {
+        let stream = bench.raw_stream()?;
         let mut peers = Peers { dnn: None, blas: None };
         // SAFETY: a handle is written before it is used, and the stream lives as long as the bench, which the ways of
         // this library are launched on.
         unsafe {
             match kind {
-                PeerKind::Cudnn | PeerKind::CudnnFused => {
+                Peer::Cudnn | Peer::CudnnFused => {
                     let mut dnn = Dnn::resolve()?;
                     done("cudnnCreate", (dnn.create)(&mut dnn.handle))?;
-                    done("cudnnSetStream", (dnn.set_stream)(dnn.handle, bench.handle()))?;
+                    done("cudnnSetStream", (dnn.set_stream)(dnn.handle, stream))?;
                     peers.dnn = Some(dnn);
                 }
-                PeerKind::Cublas => {
+                Peer::Cublas => {
                     let mut blas = Blas::resolve()?;
                     done("cublasCreate_v2", (blas.create)(&mut blas.handle))?;
-                    done("cublasSetStream_v2", (blas.set_stream)(blas.handle, bench.handle()))?;
+                    done("cublasSetStream_v2", (blas.set_stream)(blas.handle, stream))?;
                     peers.blas = Some(blas);
                 }
             }
@@ -443,9 +418,9 @@ impl Peers {
     ///
     /// # Errors
     /// If cuDNN does not take the shape, or the GPU has no memory for a workspace.
-    pub fn convolutions(&self, bench: &Bench, conv: &PeerConv) -> Result<Vec<PeerWay<'_>>, PeerError> {
+    pub(super) fn convolutions(&self, bench: &Bench, conv: &PeerConv) -> Result<Vec<PeerWay<'_>>, PeerError> {
         let Some(dnn) = &self.dnn else { return Ok(vec![]) };
-        bench.context.bind()?;
+        bench.raw_stream()?;
         let size = |dims: &[i32]| dims.iter().map(|d| usize::try_from(*d).unwrap_or(0)).product::<usize>();
         let out = [conv.input[0], conv.filter[0], conv.output[0], conv.output[1]];
         let mut sizes = vec![size(&conv.input), size(&conv.filter), size(&out)];
@@ -475,7 +450,7 @@ impl Peers {
     }
 
     /// The product of cuBLAS, with the algorithm that it chooses; none if cuBLAS is not open.
-    pub fn products(&self, product: &PeerProduct) -> Vec<PeerWay<'_>> {
+    pub(super) fn products(&self, product: &PeerProduct) -> Vec<PeerWay<'_>> {
         let [m, n, k] = product.size.map(|d| usize::try_from(d).unwrap_or(0));
         let batch = usize::try_from(product.batch).unwrap_or(0);
         let bytes = [m * k, k * n, m * n].map(|count| batch * count * product.dtype.bytes());
@@ -487,15 +462,15 @@ impl Peers {
     }
 }
 
-impl Bench {
+impl PeerWay<'_> {
     /// Queues what a library does. The buffers are both operands and the result, and of a fused call the bias and, if there is
     /// one, the residual.
     ///
     /// # Errors
     /// If a buffer is missing or too small, or the library refuses.
-    pub fn launch_peer(&self, way: &PeerWay<'_>, buffers: &[&Guarded]) -> Result<(), PeerError> {
-        self.context.bind()?;
-        for (i, needed) in way.bytes.iter().copied().enumerate() {
+    pub(super) fn launch(&self, bench: &Bench, buffers: &[&Guarded]) -> Result<(), PeerError> {
+        bench.raw_stream()?;
+        for (i, needed) in self.bytes.iter().copied().enumerate() {
             let given = buffers.get(i).map_or(0, |buffer| buffer.bytes());
             if given < needed {
                 return Err(PeerError::Buffer { needed, given });
@@ -503,13 +478,13 @@ impl Bench {
         }
         let at = |buffer: &Guarded| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
         let [x, w, y, epilogue @ ..] = buffers else {
-            return Err(PeerError::Buffer { needed: way.bytes[0], given: 0 });
+            return Err(PeerError::Buffer { needed: self.bytes[0], given: 0 });
         };
         let [x, w, y] = [x, w, y].map(|buffer| at(buffer));
         let (one, zero) = (1.0f32, 0.0f32);
-        match &way.call {
+        match &self.call {
             Call::Convolution { dnn, layer, algorithm } => {
-                let (memory, bytes) = way.workspace.as_ref().map_or((std::ptr::null_mut(), 0), |m| (at(m), m.bytes()));
+                let (memory, bytes) = self.workspace.as_ref().map_or((std::ptr::null_mut(), 0), |m| (at(m), m.bytes()));
                 if let Some((bias, activation, residual)) = layer.fused {
                     // Without a residual the output stands in its place, by a factor of zero.
                     let (factor, z) = if residual { (&one, at(epilogue[1])) } else { (&zero, y) };
@@ -599,6 +574,37 @@ impl Bench {
                 };
                 done("cublasGemmStridedBatchedEx", status)
             }
+        }
+    }
+
+    /// Records `calls` calls, with each set of buffers in turn. A call has been launched before.
+    ///
+    /// # Errors
+    /// As [`launch`](PeerWay::launch), and if the driver cannot record the calls.
+    pub(super) fn graph<'a>(
+        &'a self,
+        bench: &'a Bench,
+        sets: &'a [Vec<&'a Guarded>],
+        calls: usize,
+    ) -> Result<Graph<'a>, PeerError> {
+        bench.record(calls, move || sets.iter().cycle().take(calls).try_for_each(|set| self.launch(bench, set)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_named_with_the_files_that_were_looked_for() {
+        for peer in Peer::ALL {
+            let text = PeerError::Absent { kind: peer }.to_string();
+            assert!(text.starts_with(&format!("{} is not here: none of lib", peer.name())), "{text}");
+            assert!(files(peer).iter().all(|file| text.contains(file)), "{text}");
+        }
+        if let Err(error) = Blas::resolve() {
+            println!("[SKIP] part: {error}");
+            assert!(matches!(error, PeerError::Absent { kind: Peer::Cublas } | PeerError::Function { .. }), "{error}");
         }
     }
 }
