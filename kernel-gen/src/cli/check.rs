@@ -56,7 +56,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         if let Some(health) = health {
             return Ok(only_logs(&health, arguments.json));
         }
-        return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
+        return Err("there is no kernels.toml here; name the spec".to_string().into());
     };
     let known: BTreeSet<&str> = Target::all().iter().filter_map(|t| Some(t.cpu()?.arch.as_str())).collect();
     if !known.contains(&arguments.arch[..]) && arguments.arch != std::env::consts::ARCH {

@@ -27,16 +27,17 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
-    let project = Project::load(&arguments.files)?;
+    let (files, name) = arguments.files.beside(&arguments.workload)?;
+    let project = Project::load(&files)?;
     let targets = match &arguments.target {
         Some(name) => vec![target(&project, Some(name))?],
         None => project.targets(std::env::consts::ARCH),
     };
     let mut networks = project.spec.iter().flat_map(|spec| &spec.networks);
-    if let Some(network) = networks.find(|network| network.name == arguments.workload) {
+    if let Some(network) = networks.find(|network| network.name == name) {
         return plan::explain(registry, &project, network, &targets, arguments.json);
     }
-    let workload = project.workload(&arguments.workload)?;
+    let workload = project.workload(&name)?;
     let all: Vec<Json> = targets.iter().map(|t| on_target(registry, &project, &workload, t)).collect();
     let intensity = workload.flops() as f64 / workload.bytes().max(1) as f64;
     let chosen = all.iter().all(|t| t["choice"].is_object());
@@ -102,7 +103,12 @@ fn describe(target: &Json, text: &mut String) {
     } else {
         let _ = writeln!(text, "  no choice: {}", word(choice));
     }
-    for template in target["templates"].as_array().into_iter().flatten() {
+    // What templates say of a target that is not of their kind.
+    let is_other =
+        |template: &&Json| matches!(template["does_not_apply"].as_str(), Some("for CPUs" | "for CUDA devices"));
+    let (others, own): (Vec<&Json>, Vec<&Json>) =
+        target["templates"].as_array().into_iter().flatten().partition(is_other);
+    for template in own {
         let name = format!("{} v{}", word(&template["name"]), template["version"]);
         let what = match template["does_not_apply"].as_str() {
             Some(reason) => format!("does not apply: {reason}"),
@@ -112,5 +118,8 @@ fn describe(target: &Json, text: &mut String) {
             }
         };
         let _ = writeln!(text, "  - {name:24} {what}");
+    }
+    if !others.is_empty() {
+        let _ = writeln!(text, "  - {} templates for other devices", others.len());
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     #[arg(value_name = "PATH", default_value = "tuned")]
     paths: Vec<PathBuf>,
     /// Write to this file instead
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 

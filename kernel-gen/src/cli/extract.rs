@@ -33,8 +33,8 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = layout)]
     layout: Option<ConvLayout>,
     /// Write to this file instead of standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(long, short, value_name = "FILE", alias = "output")]
+    out: Option<PathBuf>,
 }
 
 /// `x=1,3,224,224`.
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
         Failure::Lines(problems.iter().map(|problem| format!("{}: {problem}", model.display())).collect())
     })?;
     let text = text(&network, &model.display().to_string());
-    let Some(file) = &arguments.output else { return Ok(Output::success(text)) };
+    let Some(file) = &arguments.out else { return Ok(Output::success(text)) };
     let shown = write_new(file, &text)?;
     let (tasks, steps) = (network.tasks.len(), network.program.steps.len());
     Ok(Output::success(format!("wrote {shown}: {tasks} workloads of {steps} launches\n")))

@@ -50,8 +50,9 @@ pub(super) struct Selected<'a> {
 impl Selection {
     /// Finds out what is meant.
     pub(super) fn resolve<'a>(&self, registry: &'a Registry) -> Result<Selected<'a>, Failure> {
-        let project = Project::load(&self.files)?;
-        let workload = project.workload(&self.workload)?;
+        let (files, name) = self.files.beside(&self.workload)?;
+        let project = Project::load(&files)?;
+        let workload = project.workload(&name)?;
         let (workload, units) = match self.units {
             None => (workload, None),
             Some(most) => {
@@ -89,7 +90,7 @@ impl Selection {
     pub(super) fn resolve_as_built<'a>(&self, registry: &'a Registry) -> Result<Selected<'a>, Failure> {
         let mut selected = self.resolve(registry)?;
         if self.config.is_none() {
-            let project = Project::load(&self.files)?;
+            let project = Project::load(&self.files.beside(&self.workload)?.0)?;
             let options = Options { template: self.template.clone(), deny_fallback: false, ..project.options() };
             let Selected { workload, target, .. } = &selected;
             let tried =

@@ -1,21 +1,21 @@
 //! What is measured and how: the options that `tune` and `bench` have in common.
 
 use super::output::Failure;
-use super::project::{Files, Project, Wanted};
+use super::project::{Files, Project, SpecFile, Wanted};
 use crate::target::Target;
 use crate::tune::measure;
 use crate::workload::operator::SizeRole;
 use crate::workload::{Range, Workload, WorkloadError};
 use clap::Args;
+use kernel_gen_runtime::Cuda;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is measured, and on what: the options that `tune` and `bench` have in common.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Measured {
-    /// The spec [default: kernels.toml]
-    #[arg(value_name = "SPEC")]
-    pub(super) spec: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) spec: SpecFile,
     /// This workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
     #[arg(long, value_name = "KEY", conflicts_with = "only")]
     pub(super) workload: Vec<String>,
@@ -28,9 +28,9 @@ pub(super) struct Measured {
     /// Target [default: the best that this machine's CPU executes and the spec asks for]
     #[arg(long, value_name = "NAME")]
     pub(super) target: Option<String>,
-    /// Which GPU, counted from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) device: usize,
+    /// The device, where there are several: a GPU's number, counted from 0, or a part of its name
+    #[arg(long, value_name = "NAME", default_value = "0")]
+    device: String,
     /// Threads that CPU kernels run on [default: what the spec says, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -106,6 +106,22 @@ impl Measured {
         Files { spec: self.spec.clone(), tuned: tuned.cloned(), no_shipped: self.no_shipped }
     }
 
+    /// The number of the GPU that is asked for.
+    pub(super) fn device(&self) -> Result<usize, Failure> {
+        if let Ok(number) = self.device.parse() {
+            return Ok(number);
+        }
+        let found = Cuda::probe().map_err(|e| format!("--device {}: {e}", self.device))?;
+        let wanted = self.device.to_lowercase();
+        match found.devices.iter().find(|device| device.name.to_lowercase().contains(&wanted)) {
+            Some(device) => Ok(device.ordinal),
+            None => {
+                let all: Vec<&str> = found.devices.iter().map(|device| device.name.as_str()).collect();
+                Err(format!("there is no GPU `{}` here; there are {}", self.device, all.join(", ")).into())
+            }
+        }
+    }
+
     /// The workloads that are asked for, of ranges the sizes that `sizes` says.
     pub(super) fn wanted(&self, project: &Project, sizes: &dyn Fn(&Range) -> Vec<i64>) -> Result<Vec<Wanted>, Failure> {
         let mut all = project.wanted(&self.workload, &self.only, sizes)?;
@@ -127,6 +143,18 @@ impl Measured {
             Some(_) => 1,
             None => self.threads.or(project.options().threads).unwrap_or(1),
         }
+    }
+
+    /// What to know where kernels are tuned for one thread because nobody said how many, and programs use more.
+    pub(super) fn threads_of_programs(&self, project: &Project, target: &Target) -> Option<String> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_default = target.cuda().is_none() && self.threads.or(project.options().threads).is_none();
+        (is_default && processors > 1).then(|| {
+            format!(
+                "tuning for 1 thread; `Cpu::new` has {processors} here: say --threads {processors}, or `threads = {processors}` in the spec, \
+                 to tune for them"
+            )
+        })
     }
 
     /// Whether this machine can time kernels on so many threads.

@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Where the result goes; without it a log is printed
-    #[arg(long, value_name = "PATH", conflicts_with = "driver")]
+    #[arg(long, short, value_name = "PATH", conflicts_with = "driver")]
     out: Option<PathBuf>,
     /// Work for git: the result goes into our file
     #[arg(long)]

@@ -13,10 +13,12 @@
 //!
 //! Results go to standard output. No command uses the network, and none but `tune` and `bench` asks a device. `tune` appends
 //! to a log and writes records, `spec`, `bench`, `report` and `package` write what they are told to; the others change no file of
-//! yours. What is wrong goes to standard error, one line each, and the exit status is 1.
+//! yours. What is wrong goes to standard error, one line each, and the exit status is 1, or 2 if it is the arguments.
 
 mod bench;
+mod capture;
 mod check;
+mod completions;
 mod doctor;
 mod explain;
 mod export;
@@ -43,8 +45,7 @@ mod worker;
 pub use output::Output;
 
 use crate::templates::Registry;
-use clap::error::{ContextKind, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::Failure;
 use std::ffi::OsString;
 use std::io::Write;
@@ -76,31 +77,47 @@ enum Command {
     Import(import::Arguments),
     Export(export::Arguments),
     Replay(replay::Arguments),
+    Capture(capture::Arguments),
     Doctor(doctor::Arguments),
+    Completions(completions::Arguments),
     #[command(hide = true)]
     Worker(worker::Arguments),
 }
 
 /// Runs the command on the process's arguments.
 pub fn main(registry: &Registry) -> ExitCode {
-    let output = run(registry, std::env::args_os());
+    let parsed = parse(std::env::args_os());
+    let is_misused = parsed.as_ref().is_err_and(|output| !output.success);
+    let output = parsed.map_or_else(|output| output, |arguments| carry_out(registry, &arguments));
     // A reader that closes the pipe early has read what it wanted.
     let _ = std::io::stdout().lock().write_all(output.text.as_bytes());
     for line in &output.errors {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
-    if output.success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match (output.success, is_misused) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::FAILURE,
+        (false, true) => ExitCode::from(USAGE),
+    }
 }
 
 /// Runs the command on arguments, the first of which is the program's name.
 pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Output {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => {
-            return Output { text: String::new(), errors: vec![usage_error(&error)], success: false };
-        }
-        Err(help) => return Output::success(help.to_string()),
-    };
+    parse(arguments).map_or_else(|output| output, |arguments| carry_out(registry, &arguments))
+}
+
+/// The exit status where the arguments are wrong.
+const USAGE: u8 = 2;
+
+/// The arguments, or what is said in their place: help, or what is wrong with them.
+fn parse(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Arguments, Output> {
+    Arguments::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
+        true => Output { text: String::new(), errors: vec![usage_error(&error)], success: false },
+        false => Output::success(error.to_string()),
+    })
+}
+
+fn carry_out(registry: &Registry, arguments: &Arguments) -> Output {
     let result = match &arguments.command {
         Command::Spec(arguments) => spec::run(arguments),
         Command::Extract(arguments) => extract::run(arguments),
@@ -118,7 +135,9 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Import(arguments) => import::run(registry, arguments),
         Command::Export(arguments) => export::run(arguments),
         Command::Replay(arguments) => replay::run(registry, arguments),
+        Command::Capture(arguments) => capture::run(arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
+        Command::Completions(arguments) => completions::run(arguments, Arguments::command()),
         Command::Worker(arguments) => worker::run(arguments),
     };
     result.unwrap_or_else(|failure| {
@@ -136,11 +155,7 @@ fn usage_error(error: &clap::Error) -> String {
     if parts.is_empty() || text.starts_with("Ahead-of-time") {
         return "error: no command is given; see kernel-gen --help".to_string();
     }
-    // Only what is measured takes its spec by position.
-    let stray = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-    let spec = error.kind() == ErrorKind::UnknownArgument && stray.ends_with(".toml");
-    let help = if spec { "name the spec with --spec; " } else { "" };
-    format!("{}; {help}see kernel-gen --help", parts.join(" "))
+    format!("{}; see kernel-gen --help", parts.join(" "))
 }
 
 #[cfg(test)]

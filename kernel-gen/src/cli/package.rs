@@ -21,9 +21,9 @@ pub(super) struct Arguments {
     #[command(flatten)]
     files: Files,
     /// The folder of compiled code [default: artifacts, in the folder of records]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Prefer records of this device, as `device` in build.rs does
+    /// The device whose records come first, by its name, as `device` in build.rs says it
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Compile everything again, with the compiler that is here now
@@ -90,7 +90,7 @@ fn package(registry: &Registry, arguments: &Arguments, environment: &Environment
 /// What the build of a crate with this spec will ask for.
 fn sources(registry: &Registry, arguments: &Arguments, project: &Project) -> Result<Vec<CudaSource>, Failure> {
     let Some(spec) = &project.spec else {
-        return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
+        return Err("there is no kernels.toml here; name the spec".to_string().into());
     };
     if spec.targets.cuda.is_empty() {
         let help = "add cuda = [\"sm_90a\", \"sm_80\"], say, to [targets]";
@@ -221,6 +221,7 @@ fn lines<E: ToString>(errors: impl IntoIterator<Item = E>) -> Failure {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::cli::project::SpecFile;
     use crate::toolchain::cuda::testing::{Folder, calls, fake_nvcc};
     use std::fs;
 
@@ -238,7 +239,7 @@ b = [16, 32]
 ";
 
     fn arguments(folder: &Folder, check: bool) -> Arguments {
-        let files = Files { spec: Some(folder.join("kernels.toml")), tuned: None, no_shipped: false };
+        let files = Files { spec: SpecFile::of(Some(&folder.join("kernels.toml"))), tuned: None, no_shipped: false };
         Arguments { files, out: None, device: None, again: false, check, verify: false }
     }
 

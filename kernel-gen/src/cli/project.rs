@@ -18,15 +18,51 @@ use std::path::{Path, PathBuf};
 /// Where the spec and the records are.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Files {
-    /// The spec [default: kernels.toml]
-    #[arg(long, value_name = "FILE")]
-    pub(super) spec: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) spec: SpecFile,
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     pub(super) tuned: Option<PathBuf>,
     /// Leave out the records that came with this command, as a build does by `shipped_records(false)`
     #[arg(long)]
     pub(super) no_shipped: bool,
+}
+
+/// The spec, by position or by name.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct SpecFile {
+    /// The spec [default: kernels.toml]
+    #[arg(value_name = "SPEC")]
+    pub(super) file: Option<PathBuf>,
+    /// The same
+    #[arg(long = "spec", value_name = "FILE", hide = true, conflicts_with = "file")]
+    named: Option<PathBuf>,
+}
+
+impl SpecFile {
+    /// This one, or the default.
+    pub(super) fn of(file: Option<&PathBuf>) -> SpecFile {
+        SpecFile { file: file.cloned(), named: None }
+    }
+
+    /// The one that is given.
+    pub(super) fn given(&self) -> Option<&PathBuf> {
+        self.file.as_ref().or(self.named.as_ref())
+    }
+}
+
+impl Files {
+    /// The files, and a workload's name that was given before the spec or behind it.
+    pub(super) fn beside(&self, workload: &str) -> Result<(Files, String), Failure> {
+        match &self.spec.file {
+            _ if !workload.ends_with(".toml") => Ok((self.clone(), workload.to_string())),
+            Some(file) => {
+                let spec = SpecFile::of(Some(&workload.into()));
+                Ok((Files { spec, ..self.clone() }, file.to_string_lossy().into_owned()))
+            }
+            None => Err(format!("name a workload or a kernel of {workload} as well, behind it").into()),
+        }
+    }
 }
 
 /// A workload that is asked for.
@@ -52,7 +88,7 @@ pub(super) struct Project {
 }
 
 impl Project {
-    /// Reads the spec and the records. Without `--spec`, a missing `kernels.toml` is no spec; without `--tuned`, a missing
+    /// Reads the spec and the records. Where none is given, a missing `kernels.toml` is no spec; without `--tuned`, a missing
     /// folder has no records.
     pub(super) fn load(files: &Files) -> Result<Project, Failure> {
         if let Some(named) = files.tuned.as_ref().filter(|named| !named.is_dir()) {
@@ -64,8 +100,9 @@ impl Project {
 
     /// The same, where the folder of records may be missing although it is named.
     pub(super) fn read(files: &Files) -> Result<Project, Failure> {
-        let path = files.spec.clone().unwrap_or_else(|| PathBuf::from("kernels.toml"));
-        let spec = if files.spec.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
+        let given = files.spec.given();
+        let path = given.cloned().unwrap_or_else(|| PathBuf::from("kernels.toml"));
+        let spec = if given.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
         let beside = path.parent().unwrap_or(Path::new("")).join("tuned");
         let tuned = files.tuned.clone().unwrap_or(beside);
         let shipped = match files.no_shipped {

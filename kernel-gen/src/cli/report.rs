@@ -1,7 +1,7 @@
 //! `kernel-gen report`: logs as one HTML page.
 
 use super::output::{Failure, Output};
-use super::project::{Files, Project, label};
+use super::project::{Files, Project, SpecFile, label};
 use crate::records::log::Log;
 use crate::tune::report::{Names, Report};
 use clap::Args;
@@ -13,22 +13,32 @@ use std::path::PathBuf;
 /// use from the records, where there are any.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
-    /// Logs of `kernel-gen tune`
+    /// Logs of `kernel-gen tune`; what ends in .toml is the spec
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
+    /// The spec [default: kernels.toml]
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+    /// The folder of best records [default: tuned, beside the spec]
+    #[arg(long, value_name = "FOLDER")]
+    tuned: Option<PathBuf>,
+    /// Leave out the records that came with this command, as a build does by `shipped_records(false)`
+    #[arg(long)]
+    no_shipped: bool,
     /// The page to write
-    #[arg(long, short, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
+    #[arg(long, short, value_name = "FILE", default_value = "report.html", alias = "output")]
+    out: PathBuf,
     /// The headline
     #[arg(long, value_name = "TEXT", default_value = "Tuning report")]
     title: String,
-    #[command(flatten)]
-    files: Files,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
-    let project = Project::load(&arguments.files)?;
-    let log = Log::read(&arguments.logs).map_err(|e| e.to_string())?;
+    let is_spec = |path: &&PathBuf| path.extension().is_some_and(|e| e == "toml");
+    let (specs, logs): (Vec<&PathBuf>, Vec<&PathBuf>) = arguments.logs.iter().partition(is_spec);
+    let spec = SpecFile::of(arguments.spec.as_ref().or(specs.first().copied()));
+    let project = Project::load(&Files { spec, tuned: arguments.tuned.clone(), no_shipped: arguments.no_shipped })?;
+    let log = Log::read(&logs).map_err(|e| e.to_string())?;
     if log.entries.is_empty() {
         let why = log.skipped.first().map(|d| format!(" ({d})")).unwrap_or_default();
         return Err(format!("the logs hold no trials{why}").into());
@@ -39,8 +49,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
         names.entry(w.workload.key()).or_insert_with(named).1 += f64::from(w.count);
     }
     let report = Report::new(&arguments.title, &log, &names, Some(&project.records));
-    let shown = arguments.output.display().to_string().replace('\\', "/");
-    std::fs::write(&arguments.output, report.to_html()).map_err(|e| format!("{shown}: cannot be written: {e}"))?;
+    let shown = arguments.out.display().to_string().replace('\\', "/");
+    std::fs::write(&arguments.out, report.to_html()).map_err(|e| format!("{shown}: cannot be written: {e}"))?;
     let (trials, layers) = (log.entries.len(), report.benches.iter().map(|b| b.layers.len()).sum::<usize>());
     let text = format!("wrote {shown}: {trials} trials of {layers} workload{}\n", if layers == 1 { "" } else { "s" });
     let errors = report.notes;

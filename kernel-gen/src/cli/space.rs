@@ -39,8 +39,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
-    let project = Project::load(&arguments.files)?;
-    let workload = project.workload(&arguments.workload)?;
+    let (files, name) = arguments.files.beside(&arguments.workload)?;
+    let project = Project::load(&files)?;
+    let workload = project.workload(&name)?;
     let target = target(&project, arguments.target.as_deref())?;
     let templates: Vec<&dyn Template> = match &arguments.template {
         Some(name) => {

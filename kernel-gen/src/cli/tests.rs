@@ -290,6 +290,18 @@ fn names_that_do_not_exist_get_a_hint() {
 }
 
 #[test]
+fn a_workload_and_its_spec_may_come_in_either_order() {
+    let folder = Folder::new("order", SPEC);
+    let spec = folder.0.join("kernels.toml").display().to_string();
+    let said = |words: &[&str]| run(&registry(), [&["kernel-gen", "space"], words].concat());
+    let named = said(&["small", "--spec", &spec]);
+    assert!(named.success, "{named:?}");
+    assert_eq!([said(&["small", &spec]), said(&[&spec, "small"])], [named.clone(), named]);
+    let alone = said(&[&spec]);
+    assert!(alone.errors[0].ends_with("kernels.toml as well, behind it"), "{alone:?}");
+}
+
+#[test]
 fn usage_errors_are_one_line() {
     let message = |arguments: &[&str]| {
         let output = run(&registry(), [&["kernel-gen"], arguments].concat());
@@ -302,4 +314,6 @@ fn usage_errors_are_one_line() {
     message(&["explain"]);
     message(&["space", "x", "--index", "many"]);
     assert!(run(&registry(), ["kernel-gen", "--help"]).text.contains("explain"));
+    let script = run(&registry(), ["kernel-gen", "completions", "bash"]).text;
+    assert!(script.contains("explain") && script.contains("--tuned"), "{script}");
 }

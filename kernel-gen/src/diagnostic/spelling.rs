@@ -1,8 +1,33 @@
 //! What a misspelt word may have meant.
 
+/// Names of functions that networks are made of: none is a misspelling of another one, however close. Silu is not relu.
+const WORDS: [&str; 20] = [
+    "abs",
+    "celu",
+    "cos",
+    "elu",
+    "exp",
+    "gelu",
+    "hardswish",
+    "log",
+    "max",
+    "mean",
+    "min",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "silu",
+    "sin",
+    "sum",
+    "swish",
+];
+
 /// The candidate that `word` is most likely a misspelling of, if one is close enough.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = word.to_lowercase();
+    let is_known = WORDS.contains(&wanted.as_str());
     // Nobody misspells a key into something much longer than any key.
     if wanted.len() > 64 {
         return None;
@@ -10,7 +35,7 @@ pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     candidates
         .into_iter()
         .map(|c| (edit_distance(&wanted, &c.to_lowercase()), c))
-        .filter(|(distance, c)| *distance <= 1 + c.chars().count() / 4)
+        .filter(|(distance, c)| *distance <= 1 + c.chars().count() / 4 && !is_known)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, c)| c)
 }
@@ -55,5 +80,9 @@ mod tests {
             assert_eq!(closest(word, keys), Some(meant));
         }
         assert_eq!(closest("colour", keys), None);
+        // Another function of the field is no misspelling.
+        assert_eq!(closest("silu", ["relu", "elu", "bias"]), None);
+        assert_eq!(closest("swish", ["silu", "mish"]), None);
+        assert_eq!(closest("rleu", ["relu", "elu"]), Some("relu"));
     }
 }

@@ -179,6 +179,23 @@ impl<'t, 'i> Table<'t, 'i> {
         None
     }
 
+    /// Whether a key is this word. If it is, the key counts as asked for.
+    pub fn is_word(&mut self, key: &'static str, word: &str) -> bool {
+        let is_word = self.table.get(key).is_some_and(|value| value.get_ref().as_str() == Some(word));
+        is_word && self.get(key).is_some()
+    }
+
+    /// An array of integers, or one integer for as many as the first of `lengths`.
+    pub fn each(&mut self, report: &mut Report, key: &'static str, lengths: &[usize]) -> Option<Found<Vec<Size>>> {
+        let is_one = self.table.get(key).is_some_and(|value| integer(value.get_ref()).is_some());
+        if !is_one {
+            return self.sizes(report, key, lengths, false);
+        }
+        let count = lengths.first().copied().unwrap_or(1);
+        let found = self.integer(report, key)?;
+        Some(Found { value: vec![Size { least: found.value, most: found.value }; count], span: found.span })
+    }
+
     /// An array of strings.
     pub fn strings(&mut self, report: &mut Report, key: &'static str) -> Option<Found<Vec<Found<&'t str>>>> {
         self.typed(report, key, &format!("an array of strings: {key} = [\"...\"]"), |v| {

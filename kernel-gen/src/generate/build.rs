@@ -71,16 +71,22 @@ pub fn build(
         units.push(Unit { source: path, flags: file.flags.clone() });
     }
     let mut built = Built::default();
-    let supplied = supply_cuda(generated, cuda)?;
+    let compiler = compiler.filter(|_| !units.is_empty());
+    // At the same time: each has fewer sources than processors where little changed.
+    let (supplied, objects) = std::thread::scope(|scope| {
+        let supplied = scope.spawn(|| supply_cuda(generated, cuda));
+        let objects = compiler.map(|compiler| compiler.compile(&units, jobs, cache));
+        (supplied.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), objects)
+    });
+    let supplied = supplied?;
+    let objects = objects.transpose();
+    let objects = objects.map_err(|all| all.into_iter().map(GenerateError::Tool).collect::<Vec<_>>())?;
     for (source, bundle) in generated.cuda.iter().zip(&supplied.bundles) {
         write(&format!("{}.cu", source.name), source.text.as_bytes()).map_err(one)?;
         write(&source.image(), bundle).map_err(one)?;
     }
     (built.cuda, built.warnings) = (supplied.summary, supplied.warnings);
-    if let Some(compiler) = compiler.filter(|_| !units.is_empty()) {
-        let objects = compiler
-            .compile(&units, jobs, cache)
-            .map_err(|all| all.into_iter().map(GenerateError::Tool).collect::<Vec<_>>())?;
+    if let Some((compiler, objects)) = compiler.zip(objects) {
         for object in &objects {
             keep.insert(object.clone());
             keep.insert(object.with_extension("o.key"));

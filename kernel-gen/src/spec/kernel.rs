@@ -2,8 +2,9 @@
 
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Size, Table, choose};
+use crate::integer::ceil_div;
 use crate::ir::DType;
-use crate::workload::operator::{INDICES, Kind, Shared, Values};
+use crate::workload::operator::{Fault, INDICES, Kind, Shared, SizeRole, Values};
 use crate::workload::operators::KINDS;
 use crate::workload::{self, ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue};
 use std::ops::Range;
@@ -239,6 +240,34 @@ struct Wanted {
     range: Option<(&'static str, Size, Op)>,
 }
 
+/// Keys of a window, in which one integer stands for all dimensions.
+const EACH: [&str; 5] = ["stride", "padding", "dilation", "window", "output_padding"];
+
+/// The key of paddings.
+const PADDING: &str = "padding";
+
+/// The padding with which an operator without any has as many windows as its stride divides the input into, rounded up. What cannot be
+/// shared evenly goes behind, as TensorFlow's `same` and ONNX's `SAME_UPPER` have it. None where the operator has no such windows.
+fn same_padding(op: &Op) -> Option<Vec<i64>> {
+    let (roles, sizes) = (op.get().kind().sizes, op.get().sizes());
+    let of = |role: SizeRole| -> Vec<i64> {
+        roles.iter().zip(&sizes).filter(|(size, _)| size.role == role).map(|(_, value)| *value).collect()
+    };
+    let [extents, taps, strides] = [SizeRole::Extent, SizeRole::Taps, SizeRole::Stride].map(of);
+    let (dilations, rank) = (of(SizeRole::Dilation), taps.len());
+    if rank == 0 || extents.len() != rank || strides.len() != rank || of(SizeRole::Padding).len() != 2 * rank {
+        return None;
+    }
+    let total = |i: usize| {
+        let (extent, stride) = (extents[i], strides[i].max(1));
+        let span = (taps[i] - 1).saturating_mul(dilations.get(i).copied().unwrap_or(1)).saturating_add(1);
+        let last = (ceil_div(extent, stride) - 1).saturating_mul(stride);
+        last.saturating_add(span).saturating_sub(extent).max(0)
+    };
+    let before = (0..rank).map(|i| total(i) / 2);
+    Some(before.chain((0..rank).map(|i| total(i) - total(i) / 2)).collect())
+}
+
 /// The operator that a workload's keys ask for.
 fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<Wanted> {
     let keys = (common.kind.keys)(&common.shared);
@@ -250,12 +279,17 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     let (mut values, mut fewer) = (Values(vec![]), Values(vec![]));
     let mut ranges: Vec<(&'static str, Size)> = vec![];
     let mut complete = true;
-    for key in &keys {
+    // The padding follows from the other keys.
+    let is_same = keys.iter().any(|key| key.name == PADDING) && table.is_word(PADDING, "same");
+    for key in keys.iter().filter(|key| !(is_same && key.name == PADDING)) {
         let found = match key.lengths {
             _ if key.fractional => number(table, report, key.name).map(|number| vec![number.to_size()]),
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
             lengths => {
-                let sizes = table.sizes(report, key.name, lengths, true);
+                let sizes = match EACH.contains(&key.name) {
+                    true => table.each(report, key.name, lengths),
+                    false => table.sizes(report, key.name, lengths, true),
+                };
                 sizes.and_then(|found| largest(report, key.name, &found, &mut ranges))
             }
         };
@@ -266,13 +300,23 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
         return None;
     }
     let read = |values: &Values| (common.kind.read)(&common.shared, values);
-    let op = read(&values).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
+    let mut fault = |fault: Fault| report.error(&table.span_of(fault.key), fault.cause, fault.help);
+    if is_same {
+        let unpadded = read(&values).map_err(&mut fault).ok()?;
+        let Some(padding) = same_padding(&unpadded) else {
+            let cause = format!("`padding` is \"same\", which a {} has not", common.kind.name);
+            report.error(&table.span_of(PADDING), cause, "write the elements on each side: padding = [1, 1]");
+            return None;
+        };
+        values.0.push((PADDING, padding));
+    }
+    let op = read(&values).map_err(&mut fault).ok()?;
     let Some(&(key, size)) = ranges.first() else { return Some(Wanted { op, range: None }) };
     for (key, mut value) in values.0 {
         value[0] -= i64::from(ranges.iter().any(|(of, _)| *of == key));
         fewer.0.push((key, value));
     }
-    let fewer = read(&fewer).map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()?;
+    let fewer = read(&fewer).map_err(&mut fault).ok()?;
     Some(Wanted { op, range: Some((key, size, fewer)) })
 }
 

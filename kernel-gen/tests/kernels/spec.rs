@@ -37,6 +37,38 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn one_integer_stands_for_all_dimensions_and_same_pads_as_much_as_is_needed() {
+    let key = |op: &str, keys: &str| {
+        let text = format!("schema = 1\n[[kernel]]\nname = \"k\"\nop = \"{op}\"\n[[kernel.workload]]\n{keys}\n");
+        parse(&text).kernels[0].workloads[0].workload.key()
+    };
+    const CONV: &str = "input = [1, 8, 9, 10]\nweight = [16, 8, 3, 5]\n";
+    for (short, long) in [
+        ("stride = 2\npadding = 1\ndilation = 2", "stride = [2, 2]\npadding = [1, 1]\ndilation = [2, 2]"),
+        // 9 and 10 by 1: 2 and 4 elements, evenly. By 2: windows 5 and 5 of 3 and 5 need 11 and 13, the odd one behind.
+        ("padding = \"same\"", "padding = [1, 2]"),
+        ("stride = 2\npadding = \"same\"", "stride = [2, 2]\npadding = [1, 1, 1, 2]"),
+        ("dilation = 2\npadding = \"same\"", "dilation = [2, 2]\npadding = [2, 4]"),
+        // Windows that leave elements out need none.
+        ("stride = 16\npadding = \"same\"", "stride = [16, 16]\npadding = [0, 0]"),
+    ] {
+        assert_eq!(key("conv2d", &format!("{CONV}{short}")), key("conv2d", &format!("{CONV}{long}")), "{short}");
+    }
+    let pool = "input = [1, 8, 7, 7]\n";
+    assert_eq!(
+        key("max_pool2d", &format!("{pool}window = 2\nstride = 2\npadding = \"same\"")),
+        key("max_pool2d", &format!("{pool}window = [2, 2]\nstride = [2, 2]\npadding = [0, 0, 1, 1]"))
+    );
+    let volume = "input = [1, 2, 5, 6, 7]\nweight = [4, 2, 3, 3, 3]\n";
+    assert_eq!(
+        key("conv3d", &format!("{volume}padding = \"same\"\nstride = 2")),
+        key("conv3d", &format!("{volume}padding = [1, 0, 1, 1, 1, 1]\nstride = [2, 2, 2]"))
+    );
+    let row = "input = [1, 2, 8]\nweight = [4, 2, 4]\n";
+    assert_eq!(key("conv1d", &format!("{row}padding = \"same\"")), key("conv1d", &format!("{row}padding = [1, 2]")));
+}
+
+#[test]
 fn a_pair_of_convolutions_has_two_weights_and_two_epilogues() {
     let spec = parse(
         "schema = 1\n[[kernel]]\nname = \"separable\"\nop = \"depthwise_pointwise\"\n\

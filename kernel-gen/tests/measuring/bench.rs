@@ -26,6 +26,15 @@ fn binary(folder: &Folder, words: &[&str]) -> Output {
 }
 
 #[test]
+fn wrong_arguments_exit_with_2_and_what_fails_with_1() {
+    let folder = Folder::new("exits");
+    let status = |words: &[&str]| binary(&folder, words).status.code();
+    assert_eq!(status(&["bench", "--help"]), Some(0));
+    assert_eq!(status(&["bench", "none.toml"]), Some(1));
+    assert_eq!([status(&["bench", "--repeat", "x"]), status(&[]), status(&["bnch"])], [Some(2); 3]);
+}
+
+#[test]
 fn libraries_of_gpus_are_for_gpus() {
     let folder = Folder::new("peers");
     fs::write(folder.0.join("kernels.toml"), SPEC).unwrap();
@@ -46,7 +55,7 @@ fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
     fs::write(folder.0.join("kernels.toml"), SPEC).unwrap();
     let tuned = binary(&folder, &["tune", "--only", "tuned", "--trials", "3", "--seconds", "15", "--quiet"]);
     assert!(tuned.status.success(), "{}", String::from_utf8_lossy(&tuned.stderr));
-    let done = binary(&folder, &["bench", "--others", "--json", "bench.json"]);
+    let done = binary(&folder, &["bench", "--others", "--out", "bench.json"]);
     let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{text}{errors}");
     assert!(errors.contains("1/2 tuned: ") && errors.contains("us recorded"), "{errors}");

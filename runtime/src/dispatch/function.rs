@@ -1,7 +1,7 @@
 //! Finding a workload by shapes that are known at run time.
 
 use super::{DynArg, Entry, Function, Param};
-use crate::{Device, Error, Result};
+use crate::{Device, Error, Result, capture};
 
 impl Function {
     /// Runs the one workload that has the shapes of the arguments. A call whose output has no elements and whose
@@ -37,14 +37,9 @@ impl Function {
     #[cold]
     fn no_workload<D: Device>(&self, args: &[DynArg<'_, D>]) -> Error {
         let names = self.entries.first().map_or(&[][..], |e| e.params);
-        Error::NoWorkload {
-            function: self.name,
-            got: args
-                .iter()
-                .enumerate()
-                .map(|(i, a)| (names.get(i).map_or("?", |p| p.name), a.shape.to_vec()))
-                .collect(),
-            declared: self.entries.iter().map(|e| e.signature()).collect(),
-        }
+        let name = |i: usize| names.get(i).map_or("?", |p| p.name);
+        let got: Vec<_> = args.iter().enumerate().map(|(i, a)| (name(i), a.shape.to_vec())).collect();
+        capture::note(self.name, &got);
+        Error::NoWorkload { function: self.name, got, declared: self.entries.iter().map(|e| e.signature()).collect() }
     }
 }

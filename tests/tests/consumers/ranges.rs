@@ -1,5 +1,6 @@
 //! A crate whose spec has ranges: every number of images and rows, by shapes known at run time, by types, and with packed weights.
 
+use kernel_gen::templates::Registry;
 use kernel_gen_tests::consumer::Consumer;
 use std::path::Path;
 
@@ -151,7 +152,16 @@ fn every_number_of_a_range_is_computed_and_no_other() {
     consumer.write("kernels.toml", SPEC);
     consumer.write("build.rs", "fn main() {\n    kernel_gen_build::configure().generate_or_exit();\n}\n");
     consumer.write("src/main.rs", MAIN);
-    let ran = consumer.cargo(&["run", "--offline", "--locked"]).passed();
+    // What it asks for and is refused becomes lines of the spec.
+    let met = consumer.folder.join("met.txt").display().to_string();
+    let ran = consumer.cargo_with(&[("KERNEL_GEN_CAPTURE", &met)], &["run", "--offline", "--locked"]).passed();
+    assert_eq!(
+        std::fs::read_to_string(&met).unwrap(),
+        "product a=2,37 b=37,29 c=2,29\nproduct a=51,37 b=37,29 c=51,29\n"
+    );
+    let spec = consumer.folder.join("kernels.toml").display().to_string();
+    let lines = kernel_gen::cli::run(&Registry::builtin(), ["kernel-gen", "capture", &met, &spec]);
+    assert!(lines.text.contains("a = [2, 37]\nb = [37, 29]") && lines.text.contains("a = [51, 37]"), "{lines:?}");
     assert!(ran.stdout.contains("all sizes are right"), "{}", ran.stdout);
     assert!(ran.stdout.contains("to 8, expected to take at most"), "{}", ran.stdout);
     // A type with more images than declared is no program.

@@ -32,7 +32,7 @@ use std::time::Duration;
 ///
 ///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --target sm_90a --peers cudnn,cublas
 ///
-///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --only stem --threads 2 --json bench.json
+///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --only stem --threads 2 --out bench.json
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
@@ -61,9 +61,12 @@ pub(super) struct Arguments {
     /// What the inputs are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Write everything that was measured to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print JSON: everything that was measured
+    #[arg(long)]
+    json: bool,
+    /// Write to this file instead: the table, or JSON if its name ends in `.json`, beside the table
+    #[arg(long, short, value_name = "FILE", alias = "output")]
+    out: Option<PathBuf>,
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
@@ -100,7 +103,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     arguments.measured.check_threads(threads)?;
     let report = std::thread::scope(|scope| {
         let measuring = measure::Options {
-            device: arguments.measured.device,
+            device: arguments.measured.device()?,
             threads: threads as usize,
             build_limit: Some(BUILD_LIMIT),
             seed: arguments.seed.wrapping_add(1),
@@ -120,13 +123,15 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         };
         Ok::<_, Failure>(bench.run(&subjects, &mut *attached.measurer, &stop_on_interrupt(), &mut told))
     })?;
-    if let Some(file) = &arguments.json {
-        let text = json_text(&json::report(&report));
-        std::fs::write(file, text).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
+    let mut text = if arguments.json { json_text(&json::report(&report)) } else { table(&report) };
+    if let Some(file) = &arguments.out {
+        let is_json = file.extension().is_some_and(|e| e == "json");
+        let written = if is_json { json_text(&json::report(&report)) } else { std::mem::take(&mut text) };
+        std::fs::write(file, written).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
     }
     // What a build would use and does not run here is wrong; an alternative that fails is a finding.
     let good = |row: &Row| row.result.as_ref().is_ok_and(|m| m.chosen.us().is_some());
-    Ok(Output { text: table(&report), errors: vec![], success: report.rows.iter().all(good) })
+    Ok(Output { text, errors: vec![], success: report.rows.iter().all(good) })
 }
 
 /// A row in a few words.

@@ -32,8 +32,8 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t = Dtype::F32, ignore_case = true)]
     dtype: Dtype,
     /// Write to this file instead of standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(long, short, value_name = "FILE", alias = "output")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
         format!("there is no network `{}`; {hint}the networks are {all}", arguments.network)
     })?;
     let text = text(&network, arguments);
-    let Some(file) = &arguments.output else { return Ok(Output::success(text)) };
+    let Some(file) = &arguments.out else { return Ok(Output::success(text)) };
     let shown = write_new(file, &text)?;
     let runs: u32 = network.layers.iter().map(|l| l.count).sum();
     let text = format!("wrote {shown}: {} workloads of {}, {runs} layers\n", network.layers.len(), network.title);

@@ -41,7 +41,8 @@ impl Known {
     ) -> Result<Known, Failure> {
         // What a recording says is not measured now: it is written where that is asked for, and nowhere else.
         let measured = arguments.replay.is_none();
-        let beside = arguments.measured.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let beside =
+            arguments.measured.spec.given().map(PathBuf::as_path).and_then(Path::parent).unwrap_or(Path::new(""));
         let log_file = arguments.log.clone().or_else(|| measured.then(|| beside.join("tuning.jsonl")));
         let tuned = arguments.tuned.clone().or_else(|| measured.then(|| project.tuned.clone()));
         let log = match &log_file {
@@ -53,6 +54,9 @@ impl Known {
             None => Incumbents::default(),
         };
         notes.extend(plan.left_out.iter().cloned());
+        if arguments.replay.is_none() {
+            notes.extend(arguments.measured.threads_of_programs(project, plan.target));
+        }
         notes.extend(log.told().iter().map(|d| d.to_string()));
         let Earlier { histories, mut hints, notes: told } = plan.earlier(registry, &log, bench);
         notes.extend(told);

@@ -62,7 +62,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     arguments.measured.check_threads(threads)?;
     std::thread::scope(|scope| {
         let options = measure::Options {
-            device: arguments.measured.device,
+            device: arguments.measured.device()?,
             threads: threads as usize,
             seed: arguments.seed.wrapping_add(1),
             ..measure::Options::default()

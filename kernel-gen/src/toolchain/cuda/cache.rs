@@ -105,7 +105,7 @@ mod tests {
             of(&Environment::new(all, Path::new("/"))).map(|cache| cache.folder().to_path_buf())
         };
         assert_eq!(of(&[]), None);
-        let out = |profile: &str| ("OUT_DIR", folder.join(&format!("target/{profile}/build/crate-1/out")));
+        let out = |profile: &str| ("OUT_DIR", folder.join(format!("target/{profile}/build/crate-1/out")));
         for profile in ["debug", "x86_64-unknown-linux-gnu/release"] {
             fs::create_dir_all(out(profile).1).unwrap();
             assert_eq!(of(&[out(profile)]), Some(out(profile).1.join("kernel-gen-cache")));
