@@ -16,7 +16,7 @@ fn main() -> io::Result<()> {
         add(format!("{name}\n{}\n", bytes.len()).as_bytes());
         add(&bytes);
     }
-    println!("cargo::rustc-env=KERNEL_GEN_SOURCES={hash:016x}");
+    println!("cargo::rustc-env=SOURCES_HASH={hash:016x}");
     Ok(())
 }
 

@@ -33,7 +33,7 @@ impl Memo {
     /// compiled in several ways share results; what templates of a user's do only the whole program says. None where that is unknown.
     fn maker(&self, kind: &str, registry: &Registry) -> Option<String> {
         let maker = match (registry.is_builtin(), self.program) {
-            (true, _) => concat!("sources ", env!("KERNEL_GEN_SOURCES")).to_string(),
+            (true, _) => concat!("sources ", env!("SOURCES_HASH")).to_string(),
             (false, 0) => return None,
             (false, program) => format!("program {program:016x}\n{registry:?}"),
         };
