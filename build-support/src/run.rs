@@ -239,7 +239,9 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     };
     let (compiler, code, mut warnings) = compiler(config, environment)?;
     let cache = cuda::cache::of(&cuda::Environment::of_process());
-    let memo = cache.clone().map(|cache| Memo::open(cache, program));
+    // What is taken from the cache goes through no pass, and passes are what is to be seen.
+    let is_dumped = std::env::var_os("KERNEL_GEN_DUMP").is_some_and(|pass| !pass.is_empty());
+    let memo = cache.clone().filter(|_| !is_dumped).map(|cache| Memo::open(cache, program));
     let options = generate::Options {
         arch: environment.arch.clone(),
         prefix: prefix(config, environment),

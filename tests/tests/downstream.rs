@@ -622,6 +622,9 @@ fn a_changed_spec_compiles_only_what_changed() {
         after.iter().filter(|(name, at)| before.get(*name) != Some(at)).map(|(n, _)| n).collect();
     let of_level = changed.iter().filter(|name| name.ends_with(&format!(".{level}.o"))).count();
     assert!((1..=2).contains(&of_level) && !changed.contains(&&large), "{changed:?} of {after:?}");
+    // Who wants to see what passes do sees it, although all is in the cache.
+    let seen = consumer.cargo_with(&[("KERNEL_GEN_DUMP", "all")], &["build", "-vv", "--offline", "--locked"]).passed();
+    assert!(seen.stderr.contains("--- after ") || seen.stdout.contains("--- after "), "{}", seen.stderr);
 }
 
 #[test]
