@@ -4,9 +4,14 @@
 //! often the layer occurs, times by how much the batch is expected to lower its time. The expectation has two parts, each
 //! in microseconds:
 //!
-//! * *momentum*: what the task's last batches gained, on average;
-//! * *hope*: what is left above the target's roofline, times the chance `k / (n + k)` that the best of `n + k` equal draws
-//!   is among the last `k`. It makes every task worth a try, and fades as trials bring nothing.
+//! * *momentum*: what the task's last two batches gained, on average. As in Ansor it is 0 before there were two: the way from a
+//!   default to something sane says nothing of what comes, and would be most of the value of each task that has few trials;
+//! * *hope*: the workload's best time divided by the number of batches so far. It makes every task worth a try, and fades as trials
+//!   bring nothing.
+//!
+//! Without momentum, the trials of a workload are in proportion to its time in the network. The roofline is no part of hope: it is no
+//! bound. Winograd's kernels need fewer operations than are counted, operands may lie in a cache, and clocks differ. Layers beyond
+//! their roofline would get hardly any trials, however much of the time is theirs.
 //!
 //! Before that every workload gets a few trials ([`warm_up`]): what a layer has to give is not known before something but
 //! its default was tried.
@@ -22,13 +27,10 @@ const BATCH: f64 = super::session::MOST as f64;
 /// How much of the expectation is momentum.
 const MOMENTUM: f64 = 0.5;
 
-/// However close to its roofline a task is, this share of its time may still be won: the roofline of a CPU knows nothing
-/// of caches.
-const LEAST_HOPE: f64 = 0.1;
-
 /// A task is worth trials if it is worth at least this share of the best one. Where all that are wait for outcomes, the
-/// device would rather idle than spend the budget on what saves nothing.
-const WORTH: f64 = 0.5;
+/// device would rather idle than spend the budget on what saves little. A tuner that has most of the time waits in between all its
+/// batches: what is less worth gets up to `1 / WORTH` times its share of the trials meanwhile.
+const WORTH: f64 = 0.8;
 
 /// What a task of a workload that is not warm yet is worth at least: more than any time in microseconds.
 const FIRST: f64 = 1e250;
@@ -36,9 +38,10 @@ const FIRST: f64 = 1e250;
 /// What a task that was never tried is worth: more than that. Only a workload that was never tried comes before.
 const UNTRIED: f64 = f64::MAX;
 
-/// Trials that every workload gets before the network's time decides: a batch, but no more than a quarter of all trials.
+/// Trials that every workload gets before the network's time decides: a batch, but no more than a quarter of all trials that
+/// there will be.
 fn warm_up(board: &Board) -> u64 {
-    (board.budget / (4 * board.groups.len().max(1) as u64)).min(super::session::MOST as u64)
+    (board.expected_trials() / (4 * board.groups.len().max(1) as u64)).min(super::session::MOST as u64)
 }
 
 /// The task to spend the next batch on, among those that are able to propose. The first of equals. None where all that
@@ -76,8 +79,7 @@ pub(super) fn value(board: &Board, entry: usize) -> f64 {
     // What has not run yet is taken for what its model says, but not for better than what runs.
     let own_us = if standing.best.is_some() { standing.best_us() } else { standing.predicted_us.max(best_us) };
     let behind = best_us / own_us;
-    let chance = BATCH / (standing.begun as f64 + BATCH);
-    let hope = (best_us - group.floor_us).max(LEAST_HOPE * best_us) * chance;
+    let hope = best_us * BATCH / (standing.begun as f64).max(BATCH);
     let gain = MOMENTUM * momentum(standing) + (1.0 - MOMENTUM) * hope;
     // Where no model says how long anything takes, that is no number.
     let value = (group.weight * gain * behind * behind).max(0.0);
@@ -86,10 +88,51 @@ pub(super) fn value(board: &Board, entry: usize) -> f64 {
     if begun < warm_up(board) { FIRST * (1.0 + value) } else { value }
 }
 
-/// What a batch gained, on average over the last two; what a first success was worth is not known.
+/// What a batch gained, on average over the last two; 0 before there were two, and where nothing ran before them.
 fn momentum(standing: &Standing) -> f64 {
-    let window = 2.0 * BATCH;
-    let before = standing.best_after(standing.trials.saturating_sub(window as u64));
-    let before = if before.is_finite() { before } else { standing.curve.first().map_or(0.0, |(_, us)| *us) };
-    if standing.best.is_none() { 0.0 } else { (before - standing.best_us()).max(0.0) / window * BATCH }
+    let Some(before) = standing.trials.checked_sub(2 * BATCH as u64) else { return 0.0 };
+    let gained = standing.best_after(before) - standing.best_us();
+    if gained.is_finite() { gained / 2.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::session::Group;
+    use super::*;
+    use std::time::Duration;
+
+    fn board(workloads: usize, budget: u64, seconds: Option<f64>) -> Board {
+        let group =
+            |at| Group { name: format!("layer {at}"), weight: 1.0, flops: 1.0, floor_us: 1.0, entries: vec![at] };
+        Board {
+            groups: (0..workloads).map(group).collect(),
+            standings: (0..workloads).map(|at| Standing::new(at, "rows", 100.0)).collect(),
+            elapsed: Duration::ZERO,
+            searched: Duration::ZERO,
+            budget,
+            seconds,
+        }
+    }
+
+    #[test]
+    fn a_batch_for_each_workload_is_a_quarter_of_the_trials_at_most() {
+        assert_eq!(warm_up(&board(5, 5 * 128, None)), 16);
+        assert_eq!(warm_up(&board(5, 5 * 32, None)), 8);
+        assert_eq!(warm_up(&board(5, 3, None)), 0);
+    }
+
+    /// The warm-up alone must not take all of the time that there is.
+    #[test]
+    fn where_the_time_ends_before_the_trials_do_the_warm_up_is_shorter() {
+        let mut board = board(6, 6 * 128, Some(60.0));
+        assert_eq!(warm_up(&board), 16, "nothing is known of the pace");
+        board.standings[0].begun = 10;
+        board.standings[0].trials = 10;
+        (board.elapsed, board.searched) = (Duration::from_secs(5), Duration::from_secs(5));
+        // Two trials a second: 120 in all.
+        assert_eq!(board.expected_trials(), 120);
+        assert_eq!(warm_up(&board), 5);
+        board.seconds = Some(6000.0);
+        assert_eq!(warm_up(&board), 16);
+    }
 }

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// the same kernels in another process were seen to differ by up to 3 % where they take a few microseconds.
 pub const MIN_GAIN: f64 = 0.02;
 
+/// Trials of this run that make a pace.
+const PACE: u64 = 8;
+
 /// The standing of all tasks of a session.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Board {
@@ -146,6 +149,19 @@ impl Board {
         if minutes > 0.0 { self.made() as f64 / minutes } else { 0.0 }
     }
 
+    /// About how many trials there will be, from the pace so far; the budget before there is a pace.
+    pub fn expected_trials(&self) -> u64 {
+        let made = self.made();
+        match self.seconds.filter(|_| made >= PACE) {
+            None => self.budget,
+            Some(seconds) => {
+                let left = (seconds - self.elapsed.as_secs_f64()).max(0.0);
+                let more = left * made as f64 / self.searched.as_secs_f64().max(f64::MIN_POSITIVE);
+                self.budget.min(self.trials().saturating_add(more as u64))
+            }
+        }
+    }
+
     /// About how long it will take until the budget is spent, from the pace so far; none before there is a pace.
     pub fn left(&self) -> Option<Duration> {
         let by_time = self.seconds.map(|s| s - self.elapsed.as_secs_f64());
@@ -153,7 +169,7 @@ impl Board {
         let rest =
             if open { self.budget.saturating_sub(self.trials()) } else { self.begun().saturating_sub(self.trials()) };
         let made = self.made();
-        let by_trials = (made >= 8).then(|| self.searched.as_secs_f64() / made as f64 * rest as f64);
+        let by_trials = (made >= PACE).then(|| self.searched.as_secs_f64() / made as f64 * rest as f64);
         let least = match (by_time, by_trials) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -439,6 +439,31 @@ fn trials_go_where_the_networks_time_is() {
     assert!(spent[0] >= MOST as u64, "every layer gets a batch first: {spent:?}");
 }
 
+/// A roofline is no bound: Winograd's kernels and operands in caches are beyond it. Where such a layer has most of the time, it gets
+/// most of the trials all the same.
+#[test]
+fn the_share_of_trials_is_that_of_the_time_beyond_the_roofline_too() {
+    let tasks: Vec<Task<'_>> = (1..6).map(|columns| task(columns, &TEMPLATE)).collect();
+    let mut recording = Recording::new();
+    // The first takes a fiftieth of the others, less than its roofline says, and occurs three hundred times.
+    let (scales, weights) = ([0.02, 1.0, 1.0, 1.0, 1.0], [300.0, 1.0, 1.0, 1.0, 1.0]);
+    tasks.iter().zip(scales).for_each(|(task, scale)| record(&mut recording, task, scale));
+    let layers = tasks.iter().zip(weights);
+    let entries =
+        layers.map(|(t, weight)| Entry { weight, ..entry("layer", t, Walker::boxed(&t.space, 1, true)) }).collect();
+    let (summary, _) = run_on(&mut Replay::new(recording), entries, &[], &options(200));
+    let Board { standings, groups, .. } = &summary.board;
+    assert!(standings[0].best_us() < groups[0].floor_us && standings[1].best_us() > 10.0 * groups[1].floor_us);
+    let time = |at: usize| groups[at].weight * standings[at].best_us();
+    let share_of_time = time(0) / (0..5).map(time).sum::<f64>();
+    let share_of_trials = standings[0].trials as f64 / 200.0;
+    assert!(share_of_time > 0.55, "{share_of_time}");
+    assert!(
+        (share_of_trials - share_of_time).abs() < 0.1,
+        "{share_of_trials} of the trials, {share_of_time} of the time"
+    );
+}
+
 #[test]
 fn every_workload_is_tried_before_another_template_for_one() {
     let tasks: Vec<Task<'_>> = (1..4).flat_map(|columns| [task(columns, &TEMPLATE), task(columns, &SLOW)]).collect();
