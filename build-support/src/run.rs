@@ -270,6 +270,11 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     let library = library(&options.prefix, &generated);
     let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library, cache.as_ref())?;
     cache.iter().for_each(Cache::forget);
+    // Compiled CUDA is kept in the same folder: where that told of it, once is enough.
+    if !stamp.report.warnings.iter().any(|warning| warning.starts_with("the cache ")) {
+        let refused = cuda::cache::refused(&cuda::Environment::of_process());
+        stamp.report.warnings.extend(refused.or_else(|| cuda::cache::trouble(cache.as_ref()?)));
+    }
     stamp.records.1 = used;
     for input in inputs {
         stamp.lines.push(format!("cargo::rerun-if-changed={}", input.display()));

@@ -96,7 +96,10 @@ impl Cache {
             let draft = self.folder.join(format!(".{}", files::random_name()));
             let made = fs::create_dir_all(&draft).ok().and_then(|()| make?(&draft));
             let is_made = made.and_then(|()| fs::write(draft.join(OF), key).ok()).is_some();
-            // Where another build was faster, its folder is as good.
+            // What is there may be damaged, or another build was faster, whose folder is as good.
+            if is_made && !is_whole(&path) {
+                let _ = fs::remove_dir_all(&path);
+            }
             if !is_made || fs::rename(&draft, &path).is_err() {
                 let _ = fs::remove_dir_all(&draft);
             }
@@ -111,7 +114,9 @@ impl Cache {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|e| e.path()) {
             let is_old = || fs::File::open(&path).is_ok_and(|file| files::is_older(&file, KEPT));
-            if path.extension().is_some_and(|e| e == ENDING) && !used.contains(&path) && is_old() {
+            // A folder without an ending is a draft of a build that was killed.
+            let is_own = path.extension().map_or(path.is_dir(), |e| e == ENDING);
+            if is_own && !used.contains(&path) && is_old() {
                 let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             }
         }
@@ -165,7 +170,11 @@ mod tests {
         assert_eq!(cache.files("key", Some(|_: &Path| None)), None);
         let made = cache.files("key", Some(fill)).unwrap();
         assert_eq!(fs::read(made.join("header")).unwrap(), b"text");
-        assert_eq!(cache.files("key", None::<Fill>), Some(made));
+        assert_eq!(cache.files("key", None::<Fill>), Some(made.clone()));
+        // One that is damaged is made again.
+        fs::write(made.join(OF), "another key").unwrap();
+        assert_eq!(cache.files("key", None::<Fill>), None);
+        assert_eq!(cache.files("key", Some(fill)), Some(made));
         assert_eq!(cache.files("another key", None::<Fill>), None);
         assert_eq!(fs::read_dir(cache.folder()).unwrap().count(), 1, "no draft is left");
         fs::remove_dir_all(cache.folder()).unwrap();
