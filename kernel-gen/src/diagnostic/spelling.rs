@@ -1,46 +1,53 @@
 //! What a misspelt word may have meant.
 
-/// Names of functions that networks are made of: none is a misspelling of another one, however close. Silu is not relu.
-const WORDS: [&str; 20] = [
-    "abs",
-    "celu",
-    "cos",
-    "elu",
-    "exp",
-    "gelu",
-    "hardswish",
-    "log",
-    "max",
-    "mean",
-    "min",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "selu",
-    "silu",
-    "sin",
-    "sum",
-    "swish",
-];
+/// Names of operators and types in this field that are words of their own, without the marks between their parts. One that is not known
+/// here is missing, not misspelt: another one in its place would give another network.
+const WORDS: &str = "\
+    abs acos acosh add addmm all and any argmax argmin asin asinh atan atanh attention batchnorm bf16 bmm cast cbrt ceil \
+    celu clamp clip concat conv cos cosh cumsum deconv dense det div dropout einsum elu embedding equal erf erfc exp \
+    expand expm1 f16 f32 f64 f8 flatten floor fmod fold gather geglu gelu gemm gemv ger glu groupnorm gru hardshrink \
+    hardsigmoid hardswish hardtanh hswish i16 i32 i64 i8 identity instancenorm layernorm leakyrelu linear log logsigmoid \
+    logsoftmax lrn lstm matmul max maximum maxout mean min minimum mish mod mul multiply neg negate norm not or pad \
+    permute pow prelu prod quickgelu reciprocal reglu relu reshape resize rmsnorm rnn round rrelu rsqrt scatter select \
+    selu shrink sigmoid sign silu sin sinh slice softmax softmin softplus softshrink softsign split sqrt square stack sub \
+    subtract sum swiglu swish tan tanh tanhshrink tile topk transpose unfold upsample where xor";
 
-/// The candidate that `word` is most likely a misspelling of, if one is close enough.
+/// The candidate that `word` is most likely a misspelling of, if one is close enough: one edit away, two if both have six letters.
+/// A swap of neighbours is one edit; capitals and the marks between words are none. Names that differ in a number are different names,
+/// and of two that are equally close neither was surely meant.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted = word.to_lowercase();
-    let is_known = WORDS.contains(&wanted.as_str());
+    let wanted = letters(word);
     // Nobody misspells a key into something much longer than any key.
     if wanted.len() > 64 {
         return None;
     }
-    candidates
-        .into_iter()
-        .map(|c| (edit_distance(&wanted, &c.to_lowercase()), c))
-        .filter(|(distance, c)| *distance <= 1 + c.chars().count() / 4 && !is_known)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, c)| c)
+    let is_word = WORDS.split(' ').any(|word| word == wanted);
+    let distance = |candidate: &str| {
+        let meant = letters(candidate);
+        let distance = edit_distance(&wanted, &meant);
+        let most = match wanted.chars().count().min(meant.chars().count()) {
+            _ if is_word || digits(&wanted) != digits(&meant) => 0,
+            0..=2 => 0,
+            3..=5 => 1,
+            _ => 2,
+        };
+        (distance <= most).then_some(distance)
+    };
+    let close: Vec<(usize, &str)> = candidates.into_iter().filter_map(|c| Some((distance(c)?, c))).collect();
+    let (least, first) = *close.iter().min_by_key(|(distance, _)| *distance)?;
+    close.iter().all(|(distance, c)| *distance > least || *c == first).then_some(first)
 }
 
-/// `did you mean ...?` where something is close, and the list of what is allowed.
+/// A name in small letters without the marks between its parts.
+fn letters(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
+}
+
+fn digits(name: &str) -> String {
+    name.chars().filter(char::is_ascii_digit).collect()
+}
+
+/// `did you mean ...?` if something is close, and the list of what is allowed.
 pub fn suggest(word: &str, allowed: &[&str]) -> String {
     let list = allowed.join(", ");
     match closest(word, allowed.iter().copied()) {
@@ -80,9 +87,50 @@ mod tests {
             assert_eq!(closest(word, keys), Some(meant));
         }
         assert_eq!(closest("colour", keys), None);
-        // Another function of the field is no misspelling.
-        assert_eq!(closest("silu", ["relu", "elu", "bias"]), None);
-        assert_eq!(closest("swish", ["silu", "mish"]), None);
-        assert_eq!(closest("rleu", ["relu", "elu"]), Some("relu"));
+        // Two edits of a short word make another word; capitals and marks make none.
+        assert_eq!(closest("grip", keys), None);
+        assert_eq!(closest("HardSwish", ["hard_swish", "hard_sigmoid"]), Some("hard_swish"));
+        assert_eq!(closest("sm-90A", ["sm_80", "sm_90a"]), Some("sm_90a"));
+        assert_eq!(closest("c", ["a", "b"]), None);
+        // Types and layouts are no misspellings of each other.
+        assert_eq!((closest("f32", ["i32", "i64"]), closest("fp32", ["f32", "f16"])), (None, Some("f32")));
+        assert_eq!((closest("HWCN", ["NCHW", "NHWC"]), closest("NHCW", ["NCHW", "NHWC"])), (None, None));
+    }
+
+    /// A network with another operator is another network.
+    #[test]
+    fn another_operator_is_no_suggestion() {
+        let known =
+            ["relu", "gelu", "elu", "sigmoid", "tanh", "min", "softmax", "softplus", "conv2d", "max_pool2d", "pow"];
+        for word in [
+            "silu",
+            "selu",
+            "celu",
+            "Swish",
+            "mish",
+            "glu",
+            "prelu",
+            "r-relu",
+            "sin",
+            "tan",
+            "mod",
+            "softmin",
+            "log_softmax",
+        ] {
+            assert_eq!(closest(word, known), None, "{word}");
+        }
+        // Nor is one with other numbers.
+        for word in ["relu6", "conv1d", "max_pool3d", "sm_80"] {
+            assert_eq!(closest(word, known.into_iter().chain(["sm_90"])), None, "{word}");
+        }
+        for (word, meant) in [
+            ("rleu", "relu"),
+            ("gellu", "gelu"),
+            ("sigmiod", "sigmoid"),
+            ("conv_2d", "conv2d"),
+            ("softmaks", "softmax"),
+        ] {
+            assert_eq!(closest(word, known), Some(meant));
+        }
     }
 }

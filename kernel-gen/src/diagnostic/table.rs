@@ -214,7 +214,7 @@ impl<'t, 'i> Table<'t, 'i> {
         choices: &[(&str, T)],
     ) -> Option<Found<T>> {
         let found = self.string(report, key)?;
-        choose(report, key, &found, choices).map(|value| Found { value, span: found.span })
+        choose(report, key, &found, choices, suggest).map(|value| Found { value, span: found.span })
     }
 
     /// An array of strings, each one of a list of names. Wrong ones are reported and left out.
@@ -228,7 +228,7 @@ impl<'t, 'i> Table<'t, 'i> {
         let value = found
             .value
             .iter()
-            .filter_map(|f| choose(report, key, f, choices).map(|value| Found { value, span: f.span.clone() }))
+            .filter_map(|f| choose(report, key, f, choices, suggest).map(|value| Found { value, span: f.span.clone() }))
             .collect();
         Some(Found { value, span: found.span })
     }
@@ -317,18 +317,19 @@ impl<'t, 'i> Table<'t, 'i> {
     }
 }
 
-/// The value that a name stands for, or a diagnostic with what was probably meant.
+/// The value that a name stands for, or a diagnostic with what `help` makes of the name and of all that are allowed.
 pub(crate) fn choose<T: Clone>(
     report: &mut Report,
     key: &str,
     found: &Found<&str>,
     choices: &[(&str, T)],
+    help: impl FnOnce(&str, &[&str]) -> String,
 ) -> Option<T> {
     if let Some((_, value)) = choices.iter().find(|(name, _)| *name == found.value) {
         return Some(value.clone());
     }
     let names: Vec<&str> = choices.iter().map(|c| c.0).collect();
-    report.error(&found.span, format!("`{key}` has no value \"{}\"", found.value), suggest(found.value, &names));
+    report.error(&found.span, format!("`{key}` has no value \"{}\"", found.value), help(found.value, &names));
     None
 }
 

@@ -1,6 +1,7 @@
 //! `[[kernel]]` and `[[kernel.workload]]`.
 
 use super::names::Names;
+use super::synonyms::{operator_help, step_help};
 use crate::diagnostic::{Found, Report, Size, Table, choose};
 use crate::integer::ceil_div;
 use crate::ir::DType;
@@ -61,7 +62,7 @@ pub(super) fn read(table: &mut Table<'_, '_>, report: &mut Report, names: &mut N
     let name = table.string(report, "name").and_then(|n| names.take(report, &n, true));
     table.require(report, "op", "op = \"conv2d\"");
     let kinds: Vec<(&str, &'static Kind)> = KINDS.iter().map(|kind| (kind.name, *kind)).collect();
-    let kind = table.choice(report, "op", &kinds).map(|f| f.value);
+    let kind = table.string(report, "op").and_then(|op| choose(report, "op", &op, &kinds, operator_help));
     let common = common(table, report, kind);
     let mut tables = table.tables(report, "workload", WORKLOAD);
     table.finish(report);
@@ -137,7 +138,7 @@ fn epilogue_steps(
             report.error(&text.span, cause, help);
             None
         }
-        _ => choose(report, key, text, &choices),
+        _ => choose(report, key, text, &choices, step_help),
     };
     let Some(found) = table.strings(report, key) else { return vec![] };
     let value: Vec<Option<Epilogue>> = found.value.iter().filter_map(|text| step(report, text)).collect();

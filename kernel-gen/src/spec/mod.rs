@@ -89,6 +89,7 @@ mod kernel;
 mod launch;
 mod names;
 mod network;
+mod synonyms;
 
 pub use externs::ExternSpec;
 pub use kernel::{KernelSpec, WorkloadSpec};

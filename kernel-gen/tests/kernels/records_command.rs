@@ -208,8 +208,8 @@ fn imported_configs_are_seeds_and_never_records() {
     assert_eq!(folder.text("t.jsonl"), text);
     let pruned = folder.run(&["prune", "@t.jsonl", "--tuned", "@tuned"]);
     assert_eq!(pruned.text, "0 trials: 0 records written, 0 kept\n");
-    let wrong = folder.run(&["import", "@conv2d.log", "--log", "@t.jsonl", "--target", "sm_90b"]);
-    assert!(wrong.errors[0].starts_with("error: there is no target `sm_90b`; did you mean `sm_90"), "{wrong:?}");
+    let wrong = folder.run(&["import", "@conv2d.log", "--log", "@t.jsonl", "--target", "sm90a"]);
+    assert!(wrong.errors[0].starts_with("error: there is no target `sm90a`; did you mean `sm_90a`?"), "{wrong:?}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn what_cannot_be_measured_is_named_with_help() {
     let spec = spec.to_str().unwrap();
     for (words, want) in [
         (vec!["bench", spec, "--only", "tunde"], "did you mean `tuned`?"),
-        (vec!["bench", spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_89`?"),
+        (vec!["bench", spec, "--target", "sm90a"], "there is no target `sm90a`; did you mean `sm_90a`?"),
         (vec!["bench", spec, "--target", "aarch64"], "does not execute aarch64"),
         (vec!["bench", "no.toml"], "no.toml:1: cannot be read"),
         (vec!["bench", spec, "--seconds=-3"], "write a number of seconds above 0"),

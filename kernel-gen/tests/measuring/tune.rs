@@ -231,7 +231,7 @@ fn what_cannot_be_tuned_is_named_with_help() {
             "no tuner `xgb-rnk`; did you mean `xgb-rank`? the tuners are auto, model",
         ),
         (vec!["tune", &spec, "--only", "produkt"], "did you mean `product`?"),
-        (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_89`?"),
+        (vec!["tune", &spec, "--target", "sm90a"], "there is no target `sm90a`; did you mean `sm_90a`?"),
         (vec!["tune", &spec, "--template", "fast"], "there is no template `fast`; the templates: conv2d_direct"),
         (vec!["tune", &spec, "--target", "aarch64"], "aarch64"),
         (vec!["tune", &spec, "--template", "conv2d_direct"], "matmul-f32-m8n8k8-nn is left out (conv2d_direct: "),
