@@ -35,7 +35,7 @@ pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     };
     let close: Vec<(usize, &str)> = candidates.into_iter().filter_map(|c| Some((distance(c)?, c))).collect();
     let (least, first) = *close.iter().min_by_key(|(distance, _)| *distance)?;
-    close.iter().all(|(distance, c)| *distance > least || *c == first).then_some(first)
+    close.iter().all(|(distance, c)| *distance > least || letters(c) == letters(first)).then_some(first)
 }
 
 /// A name in small letters without the marks between its parts.
