@@ -114,8 +114,11 @@ impl Cache {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|e| e.path()) {
             let is_old = || fs::File::open(&path).is_ok_and(|file| files::is_older(&file, KEPT));
-            // A folder without an ending is a draft of a build that was killed.
-            let is_own = path.extension().map_or(path.is_dir(), |e| e == ENDING);
+            // Nothing else in the folder is touched: a user may have named one that holds other things.
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let is_own = path.extension().is_some_and(|e| e == ENDING)
+                && stem.len() == 32
+                && stem.bytes().all(|b| b.is_ascii_hexdigit());
             if is_own && !used.contains(&path) && is_old() {
                 let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             }

@@ -259,6 +259,11 @@ fn same_padding(op: &Op) -> Option<Vec<i64>> {
     if rank == 0 || extents.len() != rank || strides.len() != rank || of(SizeRole::Padding).len() != 2 * rank {
         return None;
     }
+    // What is no size is refused as one, and not computed with.
+    let is_size = |sizes: &[i64]| sizes.iter().all(|size| (1..=1 << 36).contains(size));
+    if ![&extents, &taps, &strides, &dilations].into_iter().all(|sizes| is_size(sizes)) {
+        return Some(vec![0; 2 * rank]);
+    }
     let total = |i: usize| {
         let (extent, stride) = (extents[i], strides[i].max(1));
         let span = (taps[i] - 1).saturating_mul(dilations.get(i).copied().unwrap_or(1)).saturating_add(1);

@@ -15,7 +15,9 @@ pub fn of(environment: &Environment) -> Option<Cache> {
     let own = environment.path("KERNEL_GEN_CACHE").filter(|_| refused(environment).is_none());
     let of_cargo = || {
         let out = environment.path("OUT_DIR")?;
-        Some(target_folder(&out).map_or_else(|| out.join("kernel-gen-cache"), |target| target.join("kernel-gen")))
+        let shared = target_folder(&out).filter(|target| others_write(target).is_none());
+        let shared = shared.map(|target| target.join("kernel-gen")).filter(|folder| others_write(folder).is_none());
+        Some(shared.unwrap_or_else(|| out.join("kernel-gen-cache")))
     };
     own.or_else(of_cargo).map(Cache::at)
 }
