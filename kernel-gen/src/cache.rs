@@ -194,9 +194,17 @@ mod tests {
             cache.put(key, &1u64);
             age(key, days);
         }
+        // What a user has in the folder besides is no entry, however old.
+        let foreign = [".config", "Documents", "notes.kept"].map(|name| cache.folder().join(name));
+        for folder in &foreign {
+            fs::create_dir(folder).unwrap();
+            let then = SystemTime::now() - Duration::from_secs(400 * 24 * 3600);
+            fs::File::open(folder).unwrap().set_modified(then).unwrap();
+        }
         let next = Cache::at(cache.folder());
         assert_eq!(next.get("used"), Some(1u64));
         next.forget();
+        assert!(foreign.iter().all(|folder| folder.is_dir()));
         let left = ["young", "old", "used"].map(|key| Cache::at(cache.folder()).get::<u64>(key).is_some());
         assert_eq!(left, [true, false, true]);
         fs::remove_dir_all(cache.folder()).unwrap();
