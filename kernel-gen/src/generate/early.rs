@@ -3,7 +3,7 @@
 use crate::emit::cuda::Launch;
 use crate::lower::Lowered;
 use crate::lower::overlap_launches::overlap_launches;
-use crate::model::roofline::Roofline;
+use crate::model::{begins_early, roofline::Roofline};
 use crate::target::{CudaFeature, Target};
 use crate::templates::Template;
 use crate::workload::{Role, Workload};
@@ -49,8 +49,7 @@ impl Early {
             let middle = short + (long - short) / 2;
             if is_short(middle) { short = middle } else { long = middle }
         }
-        // What begins early asks for its weights first, which costs the long ones more than the short ones gain.
-        if short * 2 < most {
+        if !begins_early(short, most) {
             return Early::NEVER;
         }
         let params = at(least).params();

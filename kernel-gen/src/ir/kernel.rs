@@ -39,11 +39,12 @@ pub struct Size {
     pub most: i64,
     /// The parameters that vary: their first dimension holds the units, of as many rows each.
     pub varying: Vec<BufferId>,
-    /// Loops at the top, over blocks or parallel, of which only the first iterations run: a later one would have nothing to do.
+    /// Loops over blocks, over rounds of blocks that stay, or parallel ones, of which only the first iterations run: a later one would
+    /// have nothing to do.
     pub first: Vec<(VarId, First)>,
 }
 
-/// So many iterations for `n` units: `ceil(n * per / of) * times`.
+/// So many iterations for `n` units: `ceil(ceil(n * per / of) * times / by)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct First {
@@ -51,14 +52,23 @@ pub struct First {
     pub per: i64,
     /// Rows of a tile.
     pub of: i64,
-    /// Iterations of a tile of rows.
+    /// Tasks of a tile of rows.
     pub times: i64,
+    /// Tasks of an iteration: 1 but for rounds, where each block has one.
+    pub by: i64,
 }
 
 impl First {
     /// The number of iterations for `units` units.
     pub fn iterations(self, units: i64) -> i64 {
-        ceil_div(units * self.per, self.of) * self.times
+        ceil_div(ceil_div(units * self.per, self.of) * self.times, self.by)
+    }
+
+    /// The same as an expression.
+    pub fn expr(self, units: Expr) -> Expr {
+        let ceil_div = |e: Expr, by: i64| if by == 1 { e } else { (e + (by - 1)).floor_div(by) };
+        let tiles = ceil_div(units * self.per, self.of);
+        ceil_div(if self.times == 1 { tiles } else { tiles * self.times }, self.by)
     }
 }
 

@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// How many iterations of a loop run, where the kernel has a size: `first 49 of 16 times 4`.
+    /// How many iterations of a loop run, where the kernel has a size: `first 49 of 16 times 4`, `.. by 132`.
     fn first(&mut self, var: VarId) -> Parsed<()> {
         let at = self.lexer.error("only a kernel with a `size` says how many iterations run");
         self.lexer.next();
@@ -179,7 +179,14 @@ impl<'t> Parser<'t> {
         let of = self.positive()?;
         self.word("times")?;
         let times = self.positive()?;
-        self.kernel.size.as_mut().ok_or(at)?.first.push((var, First { per, of, times }));
+        let by = match self.lexer.peek() {
+            Token::Word("by") => {
+                self.lexer.next();
+                self.positive()?
+            }
+            _ => 1,
+        };
+        self.kernel.size.as_mut().ok_or(at)?.first.push((var, First { per, of, times, by }));
         Ok(())
     }
 

@@ -12,7 +12,8 @@
 //! }
 //! ```
 //! Behind the parameters may stand `size n most 64 of x, y`: how many units these tensors have, which a launch says. Of a loop with
-//! `first 49 of 16 times 4` behind its pragmas the first `ceil(n * 49 / 16) * 4` iterations run.
+//! `first 49 of 16 times 4` behind its pragmas the first `ceil(n * 49 / 16) * 4` iterations run; with `by 132` behind that so many
+//! of them are one iteration.
 //!
 //! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`*=`, `max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
@@ -105,8 +106,11 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
                     Pragma::HoldVectors(b) => write!(out, " hold_vectors({})", i64::from(*b)),
                 };
             }
-            if let Some(First { per, of, times }) = k.first_of(l.var) {
+            if let Some(First { per, of, times, by }) = k.first_of(l.var) {
                 let _ = write!(out, " first {per} of {of} times {times}");
+                if by != 1 {
+                    let _ = write!(out, " by {by}");
+                }
             }
             out.push_str(" {\n");
             block(k, &l.body, depth + 1, out);

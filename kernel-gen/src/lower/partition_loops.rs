@@ -179,7 +179,10 @@ impl Partition {
             let Some(cut) = find_cut(&l.body, l.var, &inside, source) else { continue };
             match l.kind {
                 LoopKind::Serial | LoopKind::Unrolled | LoopKind::Vectorized => {
-                    if let Some(pieces) = self.split(&l, cut, ranges, source) {
+                    // How many iterations run is known of the whole.
+                    if self.kernel.first_of(l.var).is_none()
+                        && let Some(pieces) = self.split(&l, cut, ranges, source)
+                    {
                         for s in pieces {
                             match s {
                                 Stmt::For(l) => self.for_(l, ranges, out),

@@ -29,6 +29,7 @@ pub use defaults::{Candidate, candidates};
 pub use error::ModelError;
 pub use instead::instead_of;
 pub use options::Options;
+pub(crate) use ranges::begins_early;
 pub use ranges::{Rung, Shares, ladder, rungs, sizes};
 pub use recorded::related_targets;
 pub use transfer::Kinds;

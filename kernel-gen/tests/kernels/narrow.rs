@@ -6,14 +6,14 @@
 use crate::{cuda_templates, drawn, kinds, sweep};
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::Kernel;
+use kernel_gen::ir::{DType, Kernel, visit};
 use kernel_gen::lower::{Lowered, Units, Unlowered, lower_for, lower_units};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Range, Role, Workload, operator_names};
-use std::collections::BTreeMap;
+use kernel_gen::workload::{Matmul, Range, Role, Workload, operator_names};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What came of a template's kernels.
 #[derive(Default, Debug)]
@@ -175,4 +175,36 @@ fn operators_that_have_units() {
         .collect();
     println!("without units: {none:?}");
     assert!(none.len() < 10, "{none:?}");
+}
+
+/// Blocks that stay run only the rounds that have units.
+#[test]
+fn rounds_end_with_the_units() {
+    let registry = Registry::builtin();
+    let (template, target) = (registry.find("wgmma_gemm").unwrap(), Target::find("sm_90a").unwrap());
+    let product = Workload { dtype: DType::F16, ..Workload::f32(Matmul::new(64, 2048, 512)) };
+    // Strips of seven rows of tiles, of which the last may be in part; and 49 rows of tiles, column by column.
+    for group in [8, 1] {
+        let (workload, range) = Range::up_to(&product, 3136).expect("rows vary");
+        let config = Config::parse(&format!(
+            "consumers=2 row_blocks=1 bn=128 stages=4 group={group} cluster=none schedule=pingpong store=tma pending=1"
+        ));
+        let config = config.unwrap();
+        let scheduled = template.schedule(&workload, target, &config).unwrap_or_else(|e| panic!("{config}: {e}"));
+        let units = Units { most: range.most, params: range.params.clone() };
+        let narrowed = lower_units(scheduled.schedule.kernel, target, Some(units)).expect("it is narrowed");
+        let kernel = narrow(&narrowed);
+        let size = kernel.size.as_ref().unwrap();
+        let rounds = size.first.iter().filter(|(_, first)| first.by == 132).count();
+        assert_eq!(rounds, 2, "each role has a loop over rounds\n{kernel}");
+        for (rows, expected) in [(1, 1), (64, 1), (65 + 448, 2), (1000, 2), (3136, 6)] {
+            let of = kernel.clone().of_units(rows);
+            let found: BTreeSet<i64> = visit::loops(&of.body)
+                .into_iter()
+                .filter(|l| size.first.iter().any(|(var, first)| *var == l.var && first.by == 132))
+                .map(|l| l.extent)
+                .collect();
+            assert_eq!(found, BTreeSet::from([expected]), "{rows} rows");
+        }
+    }
 }

@@ -122,8 +122,13 @@ impl<D: Dialect> Printer<'_, D> {
             self.wide.insert(l.var);
         }
         let ty = D::element_type(Self::width(DType::I64, wide));
+        let units = self.kernel.size.as_ref().map(|size| Expr::Var(size.var));
+        let end = match units.zip(self.kernel.first_of(l.var)) {
+            Some((units, first)) => self.scalar(&first.expr(units))?.text,
+            None => l.extent.to_string(),
+        };
         self.ranges.insert_loop(l);
-        self.braces(&Self::for_head(ty, &var, 0, l.extent), |p| {
+        self.braces(&Self::for_head(ty, &var, 0, end), |p| {
             D::enter_loop(p, l)?;
             p.block(&l.body)
         })

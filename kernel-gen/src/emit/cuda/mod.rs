@@ -126,7 +126,7 @@ pub struct Launch {
 
 stored! {
     Launch { symbol, grid, block, cluster, dynamic_shared_bytes, overlap, early_units, first, params }
-    First { per, of, times }
+    First { per, of, times, by }
 }
 
 impl Stored for Param {

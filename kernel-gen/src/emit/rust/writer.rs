@@ -49,6 +49,6 @@ pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
 }
 
 /// How many iterations of a loop run for a number of units.
-pub(super) fn first(First { per, of, times }: First) -> String {
+pub(super) fn first(First { per, of, times, .. }: First) -> String {
     format!("{RT}::generated::{V}::First {{ per: {per}, of: {of}, times: {times} }}")
 }

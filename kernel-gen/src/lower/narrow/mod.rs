@@ -15,8 +15,8 @@
 //!   stored only. The copy engine (TMA) needs neither: its map of the tensor says how large that is.
 //! * Blocks, parallel iterations and tiles all of whose stores are beyond the last unit do not run: of a loop at the top the
 //!   first iterations run ([`Size::first`]), and the rounds of blocks that stay get a condition, the same for all their threads. Where
-//!   one digit of the number of a round's tile says which units are in it, only tiles that have some are numbered, so that blocks share
-//!   them evenly.
+//!   one digit of the number of a round's tile says which units are in it, only tiles that have some are numbered, in the order that they
+//!   have without: blocks share them evenly, and rounds behind the last one do not run.
 //!
 //! Where one of these decides the others, they are left out: an iteration that runs has a unit, and if its tile has rows of one unit only,
 //! all of them are there.
@@ -82,8 +82,14 @@ impl Narrow {
         let is_launch = matches!(&s, Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::Cluster(_)));
         let guards = if is_launch { self.rounds(&s) } else { vec![] };
         let mut facts = vec![];
-        if let Some(blocks) = guards.iter().find_map(|guard| guard.blocks) {
-            self.size_mut().first.push(blocks);
+        let mut of_rounds: Vec<(VarId, First)> = guards.iter().flat_map(|guard| guard.first.iter().copied()).collect();
+        // Of several rounds of one block, one may have more than another.
+        let all = of_rounds.clone();
+        of_rounds.retain(|(var, first)| all.iter().all(|(other, of)| other != var || of == first));
+        of_rounds.sort_by_key(|(var, _)| *var);
+        of_rounds.dedup();
+        if !of_rounds.is_empty() {
+            self.size_mut().first.extend(of_rounds);
         } else if let Some((var, first, fact)) = self.first(&s, &written) {
             self.size_mut().first.push((var, first));
             facts.push(fact);

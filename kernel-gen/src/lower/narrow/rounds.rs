@@ -1,7 +1,8 @@
 //! Rounds of blocks that stay: which of them have units, the same for all roles of a block.
 
 use super::rows::{Fact, Narrow, Outer};
-use crate::analysis::range::Ranges;
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::simplify;
 use crate::analysis::verify::keeps_protocols;
 use crate::ir::visit::{self, mention};
 use crate::ir::{BinOp, Expr, First, For, Gpu, Kernel, LoopKind, MbarrierOp, Size, Stmt, VarId};
@@ -17,8 +18,9 @@ struct Round<'s> {
     items: i64,
     /// The loop over blocks.
     block: VarId,
-    /// The loop over rounds.
+    /// The loop over rounds, and how much larger the item is from one to the next, if it is at least that times the round.
     round: VarId,
+    stride: Option<i64>,
     ranges: Ranges,
     body: &'s [Stmt],
 }
@@ -33,8 +35,8 @@ pub(super) struct Guard {
     pub(super) fact: Fact,
     /// Present if only items that have units are numbered: the digit of an item that says so, and the new number.
     pub(super) packed: Option<(Digit, VarId)>,
-    /// How many blocks have such an item, then.
-    pub(super) blocks: Option<(VarId, First)>,
+    /// How many blocks have such an item, then, and how many rounds.
+    pub(super) first: Vec<(VarId, First)>,
 }
 
 /// What of an item's number decides about its rows, which begin at `tile` times that.
@@ -55,17 +57,24 @@ enum Place {
 }
 
 impl Digit {
-    /// The item with the number `packed` where those of the first rows of tiles come first; behind the last of them none, but small all
-    /// the same. Numbers that are known divide faster than how many tiles there are.
-    fn unpack(self, packed: Expr, items: i64) -> Expr {
-        let (value, rest) = (packed.clone().floor_div(self.each), packed.clone().floor_mod(self.each));
+    /// The item with the number `packed` where only those of the first `tiles` rows of tiles are numbered, in their order: what a launch
+    /// reads at a time decides how long it takes. An H100 takes 20.5 us in place of 14.3 for a layer (512 channels to 2048, 64 images
+    /// of 7x7) whose blocks share rows and not columns. Behind the last item the result is none, but small all the same.
+    fn unpack(self, packed: Expr, tiles: Expr, items: i64) -> Expr {
         let item = match self.place {
             Place::Digit { below, extent } if below * extent == items => return packed,
             Place::Digit { below, extent } => {
-                rest.clone().floor_div(below) * (below * extent) + value * below + rest.floor_mod(below)
+                let above = packed.clone().floor_div(below);
+                above.clone().floor_div(tiles.clone()) * (below * extent)
+                    + above.floor_mod(tiles) * below
+                    + packed.floor_mod(below)
             }
             Place::Strips { group } => {
-                value.clone().floor_div(group) * (group * self.each) + rest * group + value.floor_mod(group)
+                let size = group * self.each;
+                let (strip, within) = (packed.clone().floor_div(size), packed.floor_mod(size));
+                // The last strip may have fewer rows of tiles.
+                let rows = (tiles - strip.clone() * group).max(1).min(group);
+                strip * size + within.clone().floor_div(rows.clone()) * group + within.floor_mod(rows)
             }
         };
         item.min(items - 1)
@@ -73,7 +82,7 @@ impl Digit {
 
     /// How many items have rows.
     fn first(self, rows: i64) -> First {
-        First { per: rows, of: self.tile, times: self.each }
+        First { per: rows, of: self.tile, times: self.each, by: 1 }
     }
 }
 
@@ -154,14 +163,16 @@ impl Narrow {
             let mut guards = vec![];
             for r in &same {
                 let packed = digit.map(|digit| (digit, self.kernel.fresh_var("packed")));
-                let blocks = digit.map(|digit| (r.block, digit.first(fact.rows)));
+                let first = digit.map(|digit| digit.first(fact.rows));
+                let blocks = first.map(|first| (r.block, first));
+                let rounds = first.zip(r.stride).map(|(first, by)| (r.round, First { by, ..first }));
                 guards.push(Guard {
                     cond: r.cond.clone(),
                     item: r.item,
                     items: r.items,
                     fact: to(fact, of, r),
                     packed,
-                    blocks,
+                    first: blocks.into_iter().chain(rounds).collect(),
                 });
             }
             // What threads wait for is in these rounds or made before them; else the last of them are left out to see.
@@ -219,10 +230,25 @@ impl Narrow {
         if serial.kind != LoopKind::Serial || mentioned.len() != free.len() {
             return None;
         }
+        // Rounds behind the last item are left out where nothing else is in them.
+        let is_alone = serial.body.iter().all(|s| match s {
+            Stmt::If { cond: other, .. } => other == cond,
+            s => matches!(s, Stmt::Let { .. }),
+        });
+        let stride = self.stride(&inlined, serial.var).filter(|_| is_alone);
         // One name for the loop of all roles.
         let key = inlined.lt(items).subst(serial.var, &Expr::Int(-serial.extent));
         let (item, block, round, ranges) = (*item, block.var, serial.var, ranges.clone());
-        Some(Round { key, cond: cond.clone(), item, items, block, round, ranges, body })
+        Some(Round { key, cond: cond.clone(), item, items, block, round, stride, ranges, body })
+    }
+
+    /// By how much an expression grows with a variable, if it is at least that times the variable.
+    fn stride(&self, e: &Expr, var: VarId) -> Option<i64> {
+        let at = |value: i64| simplify(&e.clone().subst(var, &Expr::Int(value)), &self.ranges);
+        let by = simplify(&(at(1) - at(0)), &self.ranges).as_int().filter(|by| *by > 0)?;
+        let rest = simplify(&(e.clone() - Expr::Var(var) * by), &self.ranges);
+        let is_linear = !rest.mentions(var) && bounds(&rest, &self.ranges).is_some_and(|(least, _)| least >= 0);
+        is_linear.then_some(by)
     }
 
     /// Adds to conditions of rounds, and numbers their items anew where that is how they are guarded.
@@ -243,8 +269,8 @@ impl Narrow {
                 vec![Stmt::If { cond, then, otherwise }]
             }
             Stmt::Let { var, value } => match guards.iter().find(|guard| guard.item == var) {
-                Some(Guard { packed: Some((digit, packed)), items, .. }) => {
-                    let item = digit.unpack((*packed).into(), *items);
+                Some(Guard { packed: Some((digit, packed)), items, fact, .. }) => {
+                    let item = digit.unpack((*packed).into(), self.tiles(*digit, fact.rows), *items);
                     vec![Stmt::Let { var: *packed, value }, Stmt::Let { var, value: item }]
                 }
                 _ => vec![Stmt::Let { var, value }],
@@ -274,4 +300,39 @@ fn waits(body: &[Stmt]) -> usize {
         });
     });
     count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The items with rows have the first numbers, in the order that they have without.
+    #[test]
+    fn items_with_rows_are_numbered_in_their_order() {
+        let digit = |each: i64, place: Place| Digit { tile: 64, each, place };
+        let places = [
+            (28 * 16, digit(16, Place::Strips { group: 7 })),
+            (28 * 5, digit(5, Place::Strips { group: 4 })),
+            (3 * 9 * 4, digit(12, Place::Digit { below: 4, extent: 9 })),
+            (6 * 10, digit(6, Place::Digit { below: 6, extent: 10 })),
+            (6 * 10, digit(6, Place::Digit { below: 1, extent: 10 })),
+        ];
+        for (items, digit) in places {
+            let value = |item: i64| match digit.place {
+                Place::Digit { below, extent } => item / below % extent,
+                Place::Strips { group } => item / (group * digit.each) * group + item % group,
+            };
+            for tiles in 1..=items / digit.each {
+                let wanted: Vec<i64> = (0..items).filter(|item| value(*item) < tiles).collect();
+                let item = |packed: usize| digit.unpack(Expr::Int(packed as i64), Expr::Int(tiles), items);
+                let item = |packed: usize| simplify(&item(packed), &Ranges::default()).as_int().expect("a number");
+                let found: Vec<i64> = (0..wanted.len()).map(item).collect();
+                assert_eq!(found, wanted, "{digit:?}, {tiles} tiles");
+                // Numbers behind the last item stay small; where items come tile by tile they are as they are.
+                let is_changed = !matches!(digit.place, Place::Digit { below, extent } if below * extent == items);
+                let mut behind = wanted.len()..wanted.len() + 300;
+                assert!(!is_changed || behind.all(|packed| (0..items).contains(&item(packed))));
+            }
+        }
+    }
 }

@@ -196,14 +196,14 @@ fn least(e: &Expr, outer: &Outer, ranges: &Ranges) -> Option<Expr> {
 /// How many values of the variable, from 0 on, have `row < n * rows`, for each `n`; none if that is not of the form.
 pub(super) fn first_of(row: &Expr, var: VarId, rows: i64) -> Option<First> {
     // `row < limit`, with a limit of the same form, is solved from the outside to the inside.
-    let (mut row, mut limit) = (row, First { per: rows, of: 1, times: 1 });
+    let (mut row, mut limit) = (row, First { per: rows, of: 1, times: 1, by: 1 });
     loop {
         let (op, inner, by) = match row {
             Expr::Var(v) if *v == var => return Some(limit),
             Expr::Binary(op @ (BinOp::Mul | BinOp::Div), inner, by) => (op, &**inner, by.as_int().filter(|n| *n > 0)?),
             _ => return None,
         };
-        let First { per, of, times } = limit;
+        let First { per, of, times, .. } = limit;
         limit = match op {
             // `x / by < limit` where `x < limit * by`.
             BinOp::Div if of == 1 => First { per: per.checked_mul(by)?, ..limit },
@@ -213,7 +213,7 @@ pub(super) fn first_of(row: &Expr, var: VarId, rows: i64) -> Option<First> {
             _ if by % times == 0 => {
                 let by = by / times;
                 let common = gcd(per, of.checked_mul(by)?);
-                First { per: per / common, of: of * by / common, times: 1 }
+                First { per: per / common, of: of * by / common, times: 1, by: 1 }
             }
             _ => return None,
         };
