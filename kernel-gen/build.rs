@@ -20,9 +20,10 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// All files below a folder, in a fixed order.
+/// All files below a folder, in a fixed order, but for what editors hide there.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    entries.retain(|entry| !entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
     entries.sort();
     let below = entries.into_iter().map(|entry| if entry.is_dir() { files(&entry) } else { Ok(vec![entry]) });
     Ok(below.collect::<io::Result<Vec<_>>>()?.concat())

@@ -5,11 +5,12 @@ use std::env;
 use std::path::PathBuf;
 
 /// Variables of this crate, besides those of the C compiler.
-pub(crate) const VARIABLES: [&str; 8] = [
+pub(crate) const VARIABLES: [&str; 9] = [
     "KERNEL_GEN_NO_CC",
     "KERNEL_GEN_CUDA",
     "KERNEL_GEN_DENY_FALLBACK",
     "KERNEL_GEN_TRUST_ARTIFACTS",
+    "KERNEL_GEN_CACHE",
     // Of the generator: what each pass changes, on standard error.
     "KERNEL_GEN_DUMP",
     "DOCS_RS",
@@ -31,6 +32,7 @@ pub(crate) struct Environment {
     pub(crate) no_cc: bool,
     pub(crate) no_cuda: bool,
     pub(crate) deny_fallback: bool,
+    pub(crate) dumps_passes: bool,
 }
 
 impl Environment {
@@ -49,6 +51,7 @@ impl Environment {
             no_cc: is_on("KERNEL_GEN_NO_CC"),
             no_cuda: env::var("KERNEL_GEN_CUDA").is_ok_and(|v| v == "off"),
             deny_fallback: is_on("KERNEL_GEN_DENY_FALLBACK"),
+            dumps_passes: env::var_os("KERNEL_GEN_DUMP").is_some_and(|pass| !pass.is_empty()),
         })
     }
 }

@@ -5,19 +5,20 @@
 //! kernel_gen_build::configure().spec("kernels.toml").tuned("tuned").generate_or_exit();
 //! ```
 //!
-//! The build reads the spec, the tuned records and its environment, and nothing else: no network, no device. It writes
+//! The build reads the spec, the tuned records, its environment and its cache, and nothing else: no network, no device. It writes
 //! into `OUT_DIR`: `kernels.rs` (brought in by `kernel_gen_runtime::include_kernels!()`), the C sources and a
-//! static library, which cargo is told to link. Its cache lies in cargo's target folder.
+//! static library, which cargo is told to link. What earlier builds made it takes from a cache in cargo's target folder.
 //!
 //! # How long it takes
 //!
 //! Cargo compiles build scripts, and all that they depend on, without optimisation, in the profiles `dev` and `release`
 //! alike. Kernels are made again only when the spec, the records, a compiler or the generator changed, and then only those
-//! that this changes: choices, code, objects and compiled CUDA are kept in a cache, `kernel-gen` in cargo's target folder. All
-//! profiles, features and crates of a workspace share it, and `KERNEL_GEN_CACHE` names a folder that several target folders share. An
+//! that this changes: choices, code, objects and compiled CUDA are kept in a cache, `kernel-gen` in cargo's target folder (in `OUT_DIR`
+//! where cargo marks no such folder as its own, or others can write it). All profiles, features and crates of a workspace share it, and
+//! `KERNEL_GEN_CACHE` names a folder that several target folders share. An
 //! entry says in full what it was made of, and the generator by a hash of its sources (with templates of your own, of the build
-//! script). What no build asks for in 30 days is removed. Where the generator changes often, a little optimisation pays: 30 s in place of 45 for ResNet-18's 16 layers on five targets without records, on two
-//! cores, after a first build that takes 46 s longer. In the root `Cargo.toml` of the crate or of its workspace:
+//! script). What no build asks for in 30 days is removed. Where the generator changes often, a little optimisation pays: 30 s in place of
+//! 45 for ResNet-18's 16 layers on five targets without records, on two cores, after a first build that takes 46 s longer. In the root `Cargo.toml` of the crate or of its workspace:
 //!
 //! ```toml
 //! [profile.dev.build-override]

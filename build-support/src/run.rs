@@ -239,9 +239,8 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     };
     let (compiler, code, mut warnings) = compiler(config, environment)?;
     let cache = cuda::cache::of(&cuda::Environment::of_process());
-    // What is taken from the cache goes through no pass, and passes are what is to be seen.
-    let is_dumped = std::env::var_os("KERNEL_GEN_DUMP").is_some_and(|pass| !pass.is_empty());
-    let memo = cache.clone().filter(|_| !is_dumped).map(|cache| Memo::open(cache, program));
+    // A kernel from the cache goes through no pass, so there would be nothing to print.
+    let memo = cache.clone().filter(|_| !environment.dumps_passes).map(|cache| Memo::open(cache, program));
     let options = generate::Options {
         arch: environment.arch.clone(),
         prefix: prefix(config, environment),
@@ -270,10 +269,11 @@ fn make(config: &Config, environment: &Environment, program: u64) -> Result<Stam
     let library = library(&options.prefix, &generated);
     let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library, cache.as_ref())?;
     cache.iter().for_each(Cache::forget);
-    // Compiled CUDA is kept in the same folder: where that told of it, once is enough.
-    if !stamp.report.warnings.iter().any(|warning| warning.starts_with("the cache ")) {
-        let refused = cuda::cache::refused(&cuda::Environment::of_process());
-        stamp.report.warnings.extend(refused.or_else(|| cuda::cache::trouble(cache.as_ref()?)));
+    // Compiled CUDA is kept in the same folder, and may have told of it: once is enough. It is of this run only, as the stamp is not.
+    stamp.report.warnings.retain(|warning| !warning.starts_with("the cache "));
+    let refused = cuda::cache::refused(&cuda::Environment::of_process());
+    if let Some(warning) = refused.or_else(|| cuda::cache::trouble(cache.as_ref()?)) {
+        tell(&format!("cargo::warning={warning}"));
     }
     stamp.records.1 = used;
     for input in inputs {

@@ -15,11 +15,13 @@ use std::time::{Duration, SystemTime};
 
 /// How long an entry is kept that no build asks for.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How old an entry may be that is asked for without being made young again.
+/// An entry that is older than this gets a new time when it is used.
 const YOUNG: Duration = Duration::from_secs(24 * 3600);
+/// What entries hold and how: changed with the stored form of any of them, so that no build reads what another version wrote.
+const FORMAT: &str = "format 1";
 /// What the names of entries end in.
 const ENDING: &str = "kept";
-/// The file in an entry that is a folder that says what it was made of.
+/// The file that holds the key of an entry that is a folder.
 const OF: &str = "of";
 
 /// A folder of results, which need not exist. It may be deleted at any time.
@@ -42,13 +44,19 @@ impl Cache {
         &self.folder
     }
 
-    /// Why the first entry that could not be written was not.
+    /// The first error of writing an entry.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.get().map(String::as_str)
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{:032x}.{ENDING}", fnv1a_128(key.as_bytes())))
+        self.folder.join(format!("{:032x}.{ENDING}", fnv1a_128(format!("{FORMAT}\n{key}").as_bytes())))
+    }
+
+    /// Notes an error of writing. The result is none.
+    fn cannot_write<T>(&self, path: &Path, error: &std::io::Error) -> Option<T> {
+        let _ = self.trouble.set(format!("{}: {error}", path.display()));
+        None
     }
 
     /// Says that an entry is in use.
@@ -82,19 +90,23 @@ impl Cache {
         head.append(&mut body);
         let path = self.path(key);
         if let Err(error) = fs::create_dir_all(&self.folder).and_then(|()| files::write_whole(&path, &head)) {
-            let _ = self.trouble.set(format!("{}: {error}", path.display()));
+            self.cannot_write::<()>(&path, &error);
         }
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
     }
 
-    /// A folder of files that a tool reads in their place, in full or not at all: the one that is there or, if `make` is given, what it
-    /// fills a new one with.
+    /// The folder of files that an earlier call kept for `key`. If there is none and `make` is given, a new folder that `make` fills. Tools
+    /// read the files in place.
     pub(crate) fn files(&self, key: &str, make: Option<impl FnOnce(&Path) -> Option<()>>) -> Option<PathBuf> {
         let path = self.path(key);
         let is_whole = |path: &Path| fs::read(path.join(OF)).is_ok_and(|of| of == key.as_bytes());
         if !is_whole(&path) {
-            let draft = self.folder.join(format!(".{}", files::random_name()));
-            let made = fs::create_dir_all(&draft).ok().and_then(|()| make?(&draft));
+            // As an entry of no key, it is forgotten like any other if this process ends here.
+            let draft = self.folder.join(format!("{}.{ENDING}", files::random_name()));
+            let made = make.and_then(|make| match fs::create_dir_all(&draft) {
+                Ok(()) => make(&draft),
+                Err(error) => self.cannot_write(&draft, &error),
+            });
             let is_made = made.and_then(|()| fs::write(draft.join(OF), key).ok()).is_some();
             // What is there may be damaged, or another build was faster, whose folder is as good.
             if is_made && !is_whole(&path) {
@@ -115,10 +127,8 @@ impl Cache {
         for path in fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|e| e.path()) {
             let is_old = || fs::File::open(&path).is_ok_and(|file| files::is_older(&file, KEPT));
             // Nothing else in the folder is touched: a user may have named one that holds other things.
-            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
             let is_own = path.extension().is_some_and(|e| e == ENDING)
-                && stem.len() == 32
-                && stem.bytes().all(|b| b.is_ascii_hexdigit());
+                && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(files::is_name);
             if is_own && !used.contains(&path) && is_old() {
                 let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             }
@@ -161,6 +171,9 @@ mod tests {
         let unwritable = Cache::at(file.join("below"));
         unwritable.put("key", &1u64);
         assert!(unwritable.trouble().unwrap().contains("below"));
+        let unwritable = Cache::at(file.join("beneath"));
+        assert_eq!(unwritable.files("key", Some(|_: &Path| Some(()))), None);
+        assert!(unwritable.trouble().unwrap().contains("beneath"));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -20,6 +20,11 @@ pub(crate) fn random_name() -> String {
     format!("{:016x}{:016x}", word(), word())
 }
 
+/// Whether a text is 32 hexadecimal digits, as [`random_name`] and the names of cached entries are.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Makes a folder that did not exist, which only this user can enter.
 pub(crate) fn create_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
@@ -112,9 +117,8 @@ pub(crate) fn is_older(file: &File, age: Duration) -> bool {
 fn is_draft(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|n| n.strip_suffix(".tmp")).and_then(|n| n.rsplit_once('.'));
     parts.is_some_and(|(stem, id)| {
-        let random = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
         let process = stem.ends_with(".toml") && !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
-        random || process
+        is_name(id) || process
     })
 }
 

@@ -1,4 +1,4 @@
-//! Values as bytes, for files that the same program reads back: results that are kept from one build to the next.
+//! Values as bytes, for files that the same generator reads back: results that are kept from one build to the next.
 //!
 //! There is no schema: whoever keeps such a file puts what wrote it into its name.
 

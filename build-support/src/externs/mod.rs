@@ -123,7 +123,9 @@ fn wrap_c(
             "rename the folder or the file: no quotation marks, backslashes, `??` or control characters",
         ));
     };
-    if compiler.is_some() {
+    if let Some(compiler) = compiler {
+        let more = compiler.included(&source);
+        inputs.extend(more.into_iter().filter(|file| !inputs.contains(file)).collect::<Vec<_>>());
         // The source is included where it lies, so that its own includes work. The hash of everything that was read
         // makes the text another one, and so the object, when any of it changes.
         let hash = inputs.iter().fold(0, |h, file| stamp::hash(h, &std::fs::read(file).unwrap_or_default()));

@@ -1,7 +1,7 @@
 //! What is measured and how: the options that `tune` and `bench` have in common.
 
 use super::output::Failure;
-use super::project::{Files, Project, SpecFile, Wanted};
+use super::project::{Files, Project, RecordFiles, SpecFile, Wanted};
 use crate::target::Target;
 use crate::tune::measure;
 use crate::workload::operator::SizeRole;
@@ -103,23 +103,19 @@ impl Measured {
     }
 
     fn files(&self, tuned: Option<&PathBuf>) -> Files {
-        Files { spec: self.spec.clone(), tuned: tuned.cloned(), no_shipped: self.no_shipped }
+        let records = RecordFiles { tuned: tuned.cloned(), no_shipped: self.no_shipped };
+        Files { spec: self.spec.clone(), records }
     }
 
     /// The number of the GPU that is asked for.
     pub(super) fn device(&self) -> Result<usize, Failure> {
-        if let Ok(number) = self.device.parse() {
-            return Ok(number);
+        // The first one needs no looking for; where there is none, what measures says so.
+        if self.device == "0" {
+            return Ok(0);
         }
         let found = Cuda::probe().map_err(|e| format!("--device {}: {e}", self.device))?;
-        let wanted = self.device.to_lowercase();
-        match found.devices.iter().find(|device| device.name.to_lowercase().contains(&wanted)) {
-            Some(device) => Ok(device.ordinal),
-            None => {
-                let all: Vec<&str> = found.devices.iter().map(|device| device.name.as_str()).collect();
-                Err(format!("there is no GPU `{}` here; there are {}", self.device, all.join(", ")).into())
-            }
-        }
+        let all: Vec<(usize, &str)> = found.devices.iter().map(|device| (device.ordinal, &*device.name)).collect();
+        Ok(device_of(&self.device, &all)?)
     }
 
     /// The workloads that are asked for, of ranges the sizes that `sizes` says.
@@ -168,10 +164,44 @@ impl Measured {
     }
 }
 
+/// The number of the GPU that `wanted` is the number of, or a part of the name of. `all` are numbers and names.
+fn device_of(wanted: &str, all: &[(usize, &str)]) -> Result<usize, String> {
+    // A name may be a number too (`4090`), which no number of a GPU is.
+    let numbered = all.iter().find(|(number, _)| wanted.parse() == Ok(*number));
+    let named = || all.iter().find(|(_, name)| name.to_lowercase().contains(&wanted.to_lowercase()));
+    match numbered.or_else(|| named().filter(|_| !wanted.trim().is_empty())) {
+        Some((number, _)) => Ok(*number),
+        None => {
+            let all: Vec<String> = all.iter().map(|(number, name)| format!("{number} ({name})")).collect();
+            Err(format!("--device {wanted:?}: there is no such GPU here; there are {}", all.join(", ")))
+        }
+    }
+}
+
 /// The workload for so many times as many images.
 fn with_images(workload: &Workload, times: i64) -> Result<Workload, WorkloadError> {
     // What no longer fits is refused as any size is that is too large.
     let op = workload.op.with_size(SizeRole::Images, |images| images.saturating_mul(times));
     let workload = Workload { op: op.unwrap_or(workload.op), ..workload.clone() };
     workload.validate().map(|()| workload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::device_of;
+
+    #[test]
+    fn a_gpu_is_named_by_its_number_or_a_part_of_its_name() {
+        let all = [(0, "NVIDIA H100 80GB HBM3"), (1, "NVIDIA GeForce RTX 4090")];
+        for (wanted, expected) in [("0", 0), ("1", 1), ("h100", 0), ("4090", 1), ("NVIDIA", 0)] {
+            assert_eq!(device_of(wanted, &all), Ok(expected), "{wanted}");
+        }
+        for wanted in ["", " ", "7", "a100"] {
+            let there = "there are 0 (NVIDIA H100 80GB HBM3), 1 (NVIDIA GeForce RTX 4090)";
+            assert_eq!(
+                device_of(wanted, &all),
+                Err(format!("--device {wanted:?}: there is no such GPU here; {there}"))
+            );
+        }
+    }
 }

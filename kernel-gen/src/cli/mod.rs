@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Results go to standard output. No command uses the network, and none but `tune` and `bench` asks a device. `tune` appends
-//! to a log and writes records, `spec`, `bench`, `report` and `package` write what they are told to; the others change no file of
-//! yours. What is wrong goes to standard error, one line each, and the exit status is 1, or 2 if it is the arguments.
+//! to a log and writes records, `spec`, `bench`, `report` and `package` write what they are told to; the others write
+//! into caches at most. What is wrong goes to standard error, one line each, and the exit status is 1, or 2 if it is the arguments.
 
 mod bench;
 mod capture;
@@ -86,19 +86,16 @@ enum Command {
 
 /// Runs the command on the process's arguments.
 pub fn main(registry: &Registry) -> ExitCode {
-    let parsed = parse(std::env::args_os());
-    let is_misused = parsed.as_ref().is_err_and(|output| !output.success);
-    let output = parsed.map_or_else(|output| output, |arguments| carry_out(registry, &arguments));
+    let (output, failure) = match parse(std::env::args_os()) {
+        Ok(arguments) => (carry_out(registry, &arguments), ExitCode::FAILURE),
+        Err(output) => (output, ExitCode::from(USAGE)),
+    };
     // A reader that closes the pipe early has read what it wanted.
     let _ = std::io::stdout().lock().write_all(output.text.as_bytes());
     for line in &output.errors {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
-    match (output.success, is_misused) {
-        (true, _) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::FAILURE,
-        (false, true) => ExitCode::from(USAGE),
-    }
+    if output.success { ExitCode::SUCCESS } else { failure }
 }
 
 /// Runs the command on arguments, the first of which is the program's name.
@@ -109,7 +106,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
 /// The exit status where the arguments are wrong.
 const USAGE: u8 = 2;
 
-/// The arguments, or what is said in their place: help, or what is wrong with them.
+/// Parses the arguments. The error is the output in their place: the help text, or one line about a wrong argument.
 fn parse(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Arguments, Output> {
     Arguments::try_parse_from(arguments).map_err(|error| match error.use_stderr() {
         true => Output { text: String::new(), errors: vec![usage_error(&error)], success: false },

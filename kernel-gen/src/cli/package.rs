@@ -221,7 +221,7 @@ fn lines<E: ToString>(errors: impl IntoIterator<Item = E>) -> Failure {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::cli::project::SpecFile;
+    use crate::cli::project::{RecordFiles, SpecFile};
     use crate::toolchain::cuda::testing::{Folder, calls, fake_nvcc};
     use std::fs;
 
@@ -239,7 +239,7 @@ b = [16, 32]
 ";
 
     fn arguments(folder: &Folder, check: bool) -> Arguments {
-        let files = Files { spec: SpecFile::of(Some(&folder.join("kernels.toml"))), tuned: None, no_shipped: false };
+        let files = Files { spec: SpecFile::of(Some(&folder.join("kernels.toml"))), records: RecordFiles::default() };
         Arguments { files, out: None, device: None, again: false, check, verify: false }
     }
 

@@ -20,6 +20,13 @@ use std::path::{Path, PathBuf};
 pub(super) struct Files {
     #[command(flatten)]
     pub(super) spec: SpecFile,
+    #[command(flatten)]
+    pub(super) records: RecordFiles,
+}
+
+/// Where the records are.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct RecordFiles {
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     pub(super) tuned: Option<PathBuf>,
@@ -43,6 +50,11 @@ impl SpecFile {
     /// This one, or the default.
     pub(super) fn of(file: Option<&PathBuf>) -> SpecFile {
         SpecFile { file: file.cloned(), named: None }
+    }
+
+    /// The one that is given, or the default.
+    pub(super) fn path(&self) -> PathBuf {
+        self.given().cloned().unwrap_or_else(|| PathBuf::from("kernels.toml"))
     }
 
     /// The one that is given.
@@ -91,7 +103,7 @@ impl Project {
     /// Reads the spec and the records. Where none is given, a missing `kernels.toml` is no spec; without `--tuned`, a missing
     /// folder has no records.
     pub(super) fn load(files: &Files) -> Result<Project, Failure> {
-        if let Some(named) = files.tuned.as_ref().filter(|named| !named.is_dir()) {
+        if let Some(named) = files.records.tuned.as_ref().filter(|named| !named.is_dir()) {
             let help = "name one that has a folder of records for each target";
             return Err(format!("there is no folder {}; {help}", named.display()).into());
         }
@@ -100,12 +112,11 @@ impl Project {
 
     /// The same, where the folder of records may be missing although it is named.
     pub(super) fn read(files: &Files) -> Result<Project, Failure> {
-        let given = files.spec.given();
-        let path = given.cloned().unwrap_or_else(|| PathBuf::from("kernels.toml"));
-        let spec = if given.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
+        let path = files.spec.path();
+        let spec = if files.spec.given().is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
         let beside = path.parent().unwrap_or(Path::new("")).join("tuned");
-        let tuned = files.tuned.clone().unwrap_or(beside);
-        let shipped = match files.no_shipped {
+        let tuned = files.records.tuned.clone().unwrap_or(beside);
+        let shipped = match files.records.no_shipped {
             true => Ok(BestRecords::new()),
             false => BestRecords::shipped(kernel_gen_records::FILES, &|_| true),
         };

@@ -1,7 +1,7 @@
 //! `kernel-gen report`: logs as one HTML page.
 
 use super::output::{Failure, Output};
-use super::project::{Files, Project, SpecFile, label};
+use super::project::{Files, Project, RecordFiles, SpecFile, label};
 use crate::records::log::Log;
 use crate::tune::report::{Names, Report};
 use clap::Args;
@@ -19,12 +19,8 @@ pub(super) struct Arguments {
     /// The spec [default: kernels.toml]
     #[arg(long, value_name = "FILE")]
     spec: Option<PathBuf>,
-    /// The folder of best records [default: tuned, beside the spec]
-    #[arg(long, value_name = "FOLDER")]
-    tuned: Option<PathBuf>,
-    /// Leave out the records that came with this command, as a build does by `shipped_records(false)`
-    #[arg(long)]
-    no_shipped: bool,
+    #[command(flatten)]
+    records: RecordFiles,
     /// The page to write
     #[arg(long, short, value_name = "FILE", default_value = "report.html", alias = "output")]
     out: PathBuf,
@@ -36,8 +32,15 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let is_spec = |path: &&PathBuf| path.extension().is_some_and(|e| e == "toml");
     let (specs, logs): (Vec<&PathBuf>, Vec<&PathBuf>) = arguments.logs.iter().partition(is_spec);
-    let spec = SpecFile::of(arguments.spec.as_ref().or(specs.first().copied()));
-    let project = Project::load(&Files { spec, tuned: arguments.tuned.clone(), no_shipped: arguments.no_shipped })?;
+    let all: Vec<&PathBuf> = arguments.spec.iter().chain(specs).collect();
+    if let [first, second, ..] = all[..] {
+        return Err(format!("{} and {}: name one spec", first.display(), second.display()).into());
+    }
+    if logs.is_empty() {
+        return Err("name a log that `kernel-gen tune` wrote, such as tuning.jsonl".to_string().into());
+    }
+    let spec = SpecFile::of(all.first().copied());
+    let project = Project::load(&Files { spec, records: arguments.records.clone() })?;
     let log = Log::read(&logs).map_err(|e| e.to_string())?;
     if log.entries.is_empty() {
         let why = log.skipped.first().map(|d| format!(" ({d})")).unwrap_or_default();

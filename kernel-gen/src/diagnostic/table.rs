@@ -179,10 +179,10 @@ impl<'t, 'i> Table<'t, 'i> {
         None
     }
 
-    /// Whether a key is this word. If it is, the key counts as asked for.
-    pub fn is_word(&mut self, key: &'static str, word: &str) -> bool {
-        let is_word = self.table.get(key).is_some_and(|value| value.get_ref().as_str() == Some(word));
-        is_word && self.get(key).is_some()
+    /// A key's value if it is a string. If it is, the key counts as asked for.
+    pub fn word(&mut self, key: &'static str) -> Option<&'t str> {
+        self.table.get(key)?.get_ref().as_str()?;
+        self.get(key)?.get_ref().as_str()
     }
 
     /// An array of integers, or one integer for as many as the first of `lengths`.

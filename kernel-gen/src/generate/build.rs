@@ -38,8 +38,8 @@ pub struct CudaSupply<'a> {
 }
 
 /// Writes the C and CUDA sources and the C header into `folder`, compiles them, archives the objects as
-/// `lib<library>.a` there, and puts compiled CUDA into one file a source. Objects are taken from the cache and kept there. Files that are right already are not touched, and what an earlier build left in the folder
-/// and this one does not have is removed.
+/// `lib<library>.a` there, and puts compiled CUDA into one file a source. Objects are taken from the cache and kept there. Files that are
+/// right already are not touched, and what an earlier build left in the folder and this one does not have is removed.
 pub fn build(
     generated: &Generated,
     compiler: Option<&Compiler>,

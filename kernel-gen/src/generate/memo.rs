@@ -1,7 +1,7 @@
-//! What earlier runs of the same program made, so that a changed line of a spec or of records costs its own kernels only.
+//! What earlier runs of the same generator made, so that a changed line of a spec or of records costs its own kernels only.
 //!
 //! Two steps take nearly all of a generation's time, and both are functions of little: what is chosen for a workload, of it, its
-//! target and the records of its kind; and the code of a choice. Each result is an entry of a cache, which says in full what it was made of.
+//! target and the records of its kind; and the code of a choice. Each result is an entry of a cache, which names what it was made of.
 //! A result of another generator is none: the key holds the hash of its sources or, with templates of a user's, of the program that runs.
 
 use super::chosen::Picked;

@@ -2,7 +2,7 @@
 //!
 //! For every workload of the spec and every CPU level and CUDA architecture: choose a template and a config, schedule,
 //! verify, lower, emit C or CUDA; then the Rust wrappers over all of it. [`generate`] reads no clock and no environment, and of
-//! files only what earlier runs of the same program left in its [`Memo`], so its result is a function of its arguments: the same
+//! files only what earlier runs of the same generator left in its [`Memo`], so its result is a function of its arguments: the same
 //! bytes in every folder, for every user, with any number of threads.
 //! [`build`] writes the sources into a folder and compiles them.
 

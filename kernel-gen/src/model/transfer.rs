@@ -177,7 +177,7 @@ fn proposals(
             predicted_us,
             distance,
         };
-        // See `best_of`: of a template that is neither only what its cost function says counts. To judge it takes several searches.
+        // Judging a default takes several searches. `best_of` uses only the cost function's time of all other templates.
         if !is_familiar && cheapest.is_some_and(|(cheapest, _)| at != cheapest) {
             all.push(proposal(default.config.clone(), Some(default.predicted_us), f64::INFINITY));
             continue;

@@ -247,8 +247,8 @@ const EACH: [&str; 5] = ["stride", "padding", "dilation", "window", "output_padd
 /// The key of paddings.
 const PADDING: &str = "padding";
 
-/// The padding with which an operator without any has as many windows as its stride divides the input into, rounded up. What cannot be
-/// shared evenly goes behind, as TensorFlow's `same` and ONNX's `SAME_UPPER` have it. None where the operator has no such windows.
+/// The padding of `padding = "same"`: the number of windows becomes `ceil(extent / stride)`. An odd element goes behind, as in
+/// TensorFlow's `same` and ONNX's `SAME_UPPER`. `op` has no padding yet. None if the operator has no such windows.
 fn same_padding(op: &Op) -> Option<Vec<i64>> {
     let (roles, sizes) = (op.get().kind().sizes, op.get().sizes());
     let of = |role: SizeRole| -> Vec<i64> {
@@ -286,9 +286,15 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     let mut ranges: Vec<(&'static str, Size)> = vec![];
     let mut complete = true;
     // The padding follows from the other keys.
-    let is_same = keys.iter().any(|key| key.name == PADDING) && table.is_word(PADDING, "same");
+    let word = if keys.iter().any(|key| key.name == PADDING) { table.word(PADDING) } else { None };
+    let is_same = word == Some("same");
     for key in keys.iter().filter(|key| !(is_same && key.name == PADDING)) {
         let found = match key.lengths {
+            _ if key.name == PADDING && word.is_some() => {
+                let cause = format!("`padding` cannot be \"{}\"", word.unwrap_or_default());
+                report.error(&table.span_of(PADDING), cause, "write padding = \"same\", or numbers: padding = 1");
+                None
+            }
             _ if key.fractional => number(table, report, key.name).map(|number| vec![number.to_size()]),
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
             lengths => {

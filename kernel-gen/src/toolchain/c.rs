@@ -275,15 +275,37 @@ impl Compiler {
         command.args(&self.args).args(flags.iter().filter(|f| self.knows(f)));
     }
 
-    /// Whether headers that are compiled beforehand may be moved.
-    pub(super) fn keeps_headers(&self) -> bool {
-        !self.clang
-    }
-
     /// Whether objects name the files that they were made from: the last such flag decides, as it does for the compiler.
     pub(super) fn writes_debug_information(&self) -> bool {
         let of_debugger = |a: &&std::ffi::OsString| a.to_str().is_some_and(|a| a.starts_with("-g"));
         self.args.iter().rfind(of_debugger).is_some_and(|a| a != "-g0")
+    }
+
+    /// Whether objects are made of more than flags and a source say: of the machine, or of files that the environment names. Such objects
+    /// are of no use elsewhere.
+    pub(super) fn reads_more(&self) -> bool {
+        let is_local = |a: &std::ffi::OsString| {
+            let a = a.to_string_lossy();
+            a.ends_with("=native")
+                || ["-include", "-imacros", "-iquote", "-isystem", "-I", "@", "--config"]
+                    .iter()
+                    .any(|f| a.starts_with(f))
+        };
+        let variables = ["CPATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS"];
+        self.args.iter().any(is_local) || variables.iter().any(|v| std::env::var_os(v).is_some_and(|v| !v.is_empty()))
+    }
+
+    /// The files that a source includes, itself among them, but for those of the system. Empty if the compiler cannot tell: then it cannot
+    /// compile the source either, and says why.
+    pub fn included(&self, source: &Path) -> Vec<PathBuf> {
+        let mut command = self.command(&self.program);
+        self.object_flags(&mut command, &[]);
+        let output = command.arg("-MM").arg(source).output();
+        let rule = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+        let rule = String::from_utf8_lossy(rule.as_deref().unwrap_or_default()).replace("\\\n", " ");
+        // A make rule: spaces in names are escaped.
+        let files = rule.split_once(": ").map_or("", |(_, files)| files).replace("\\ ", "\0");
+        files.split_whitespace().map(|file| PathBuf::from(file.replace('\0', " ").replace("$$", "$"))).collect()
     }
 
     /// Whether the compiler takes the flag.

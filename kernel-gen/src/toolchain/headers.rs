@@ -43,8 +43,8 @@ impl Headers {
         for (_, flags) in sources.into_iter().filter(|(source, _)| has_intrinsics(source)) {
             *users.entry(flags).or_default() += 1;
         }
-        // Clang's name the place where they were made.
-        let cache = cache.filter(|_| compiler.keeps_headers());
+        // Clang's precompiled headers name the place where they were made, so they cannot be kept.
+        let cache = cache.filter(|_| !compiler.clang);
         if cache.is_none() {
             users.retain(|_, users| *users >= WORTH);
         }
@@ -53,6 +53,7 @@ impl Headers {
             return Headers::default();
         }
         let Ok(folder) = Temporary::new() else { return Headers::default() };
+        let identity = compiler.identity();
         let wanted: Vec<(usize, (&[String], usize))> = users.into_iter().enumerate().collect();
         let made = in_parallel(jobs, &wanted, |(number, (flags, users))| {
             let compile = |folder: &Path| {
@@ -62,7 +63,7 @@ impl Headers {
             };
             let folder = match cache {
                 Some(cache) => {
-                    let key = format!("headers\n{:016x}\n{flags:?}\n{}", compiler.identity(), text(true));
+                    let key = format!("headers\n{identity:016x}\n{flags:?}\n{}", text(true));
                     cache.files(&key, (*users >= WORTH).then_some(compile))?
                 }
                 None => {

@@ -14,7 +14,7 @@ impl Compiler {
     /// by the same compiler is kept, or taken from the cache. All sources that fail are reported.
     pub fn compile(&self, units: &[Unit], jobs: usize, cache: Option<&Cache>) -> Result<Vec<PathBuf>, Vec<ToolError>> {
         // What debuggers are told names a folder, which is another one elsewhere.
-        let cache = cache.filter(|_| !self.writes_debug_information());
+        let cache = cache.filter(|_| !self.writes_debug_information() && !self.reads_more());
         let identity = self.identity();
         let stale = units.iter().filter_map(|unit| Stale::of(unit, identity).transpose());
         let (mut stale, mut errors) = apart_from_errors(stale);

@@ -19,7 +19,7 @@ fn is_of_template(line: &str) -> bool {
 
 /// The file of rustdoc's JSON of a crate.
 fn json(root: &Path, name: &str, features: &[&str]) -> PathBuf {
-    let target = root.join("target");
+    let target = root.join("target/api");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     command.current_dir(root).args(["rustdoc", "--quiet", "--lib", "--package", name, "--target-dir"]).arg(&target);
     command.args(features).args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);

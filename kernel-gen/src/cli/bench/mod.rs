@@ -64,7 +64,7 @@ pub(super) struct Arguments {
     /// Print JSON: everything that was measured
     #[arg(long)]
     json: bool,
-    /// Write to this file instead: the table, or JSON if its name ends in `.json`, beside the table
+    /// Write to this file: JSON beside the output if its name ends in `.json`, else the output in place of printing it
     #[arg(long, short, value_name = "FILE", alias = "output")]
     out: Option<PathBuf>,
     /// Show no progress
@@ -123,10 +123,11 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         };
         Ok::<_, Failure>(bench.run(&subjects, &mut *attached.measurer, &stop_on_interrupt(), &mut told))
     })?;
-    let mut text = if arguments.json { json_text(&json::report(&report)) } else { table(&report) };
+    let json = || json_text(&json::report(&report));
+    let mut text = if arguments.json { json() } else { table(&report) };
     if let Some(file) = &arguments.out {
         let is_json = file.extension().is_some_and(|e| e == "json");
-        let written = if is_json { json_text(&json::report(&report)) } else { std::mem::take(&mut text) };
+        let written = if is_json { json() } else { std::mem::take(&mut text) };
         std::fs::write(file, written).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
     }
     // What a build would use and does not run here is wrong; an alternative that fails is a finding.

@@ -22,9 +22,10 @@ pub fn of(environment: &Environment) -> Option<Cache> {
     own.or_else(of_cargo).map(Cache::at)
 }
 
-/// The folder of a build that OUT_DIR lies in: cargo marks it as one that backups need not hold.
+/// The folder of a build that OUT_DIR lies in: cargo marks it as one that backups need not hold. Not any folder above it with such a mark:
+/// `target/<triple>/<profile>/build/<package>/<hash>/out` is the deepest that cargo makes.
 fn target_folder(out: &Path) -> Option<PathBuf> {
-    out.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
+    out.ancestors().skip(1).take(6).find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
 }
 
 /// Why the folder that KERNEL_GEN_CACHE names is not used, for the user. Who writes there decides which code is linked, and

@@ -36,7 +36,10 @@ impl Bench {
     ///
     /// # Errors
     /// Those of `queue`, and what the driver says of the capture.
-    pub fn record<'a, E: From<CudaError>>(
+    ///
+    /// # Safety
+    /// The memory that the recorded calls use must live as long as what `queue` borrows: a graph replays them by address.
+    pub unsafe fn record<'a, E: From<CudaError>>(
         &self,
         calls: usize,
         queue: impl FnOnce() -> Result<(), E> + 'a,
