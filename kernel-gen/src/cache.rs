@@ -107,14 +107,21 @@ impl Cache {
                 Ok(()) => make(&draft),
                 Err(error) => self.cannot_write(&draft, &error),
             });
-            let is_made = made.and_then(|()| fs::write(draft.join(OF), key).ok()).is_some();
+            let is_made = made.is_some_and(|()| match fs::write(draft.join(OF), key) {
+                Ok(()) => true,
+                Err(error) => self.cannot_write::<()>(&draft, &error).is_some(),
+            });
             // What is there may be damaged, or another build was faster, whose folder is as good.
             if is_made && !is_whole(&path) {
                 let _ = fs::remove_dir_all(&path);
             }
-            if !is_made || fs::rename(&draft, &path).is_err() {
-                let _ = fs::remove_dir_all(&draft);
+            let moved = if is_made { fs::rename(&draft, &path) } else { Ok(()) };
+            if let Err(error) = moved
+                && !is_whole(&path)
+            {
+                self.cannot_write::<()>(&path, &error);
             }
+            let _ = fs::remove_dir_all(&draft);
         }
         let whole = is_whole(&path).then_some(path);
         whole.iter().for_each(|path| self.touch(path));

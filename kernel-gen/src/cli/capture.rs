@@ -213,7 +213,19 @@ impl Source<'_> {
             Some(shape)
         })?;
         let read = self.read(kernel, &block)?;
-        all.iter().all(|shapes| has(&read, shapes)).then_some(Edit { kernel, replaced, block })
+        // Shapes alone do not say strides and slices: each workload that is replaced must be one of the new range.
+        let of_range = read.range.as_ref()?;
+        let is_one = |w: &usize| {
+            let declared = &workloads[*w];
+            let units = declared.range.as_ref().map(|range| range.most).or_else(|| {
+                let sizes = (of_range.least..=of_range.most).rev();
+                sizes.into_iter().find(|units| shapes_of(&read, Some(*units)) == shapes_of(declared, None))
+            });
+            units.is_some_and(|units| of_range.at(&read.workload, units) == declared.workload)
+                && read.slices == declared.slices
+        };
+        let is_right = all.iter().all(|shapes| has(&read, shapes)) && replaced.iter().all(is_one);
+        is_right.then_some(Edit { kernel, replaced, block })
     }
 
     /// A workload's lines, in which `shape` says what the keys that are shapes of tensors become. Names, counts and slices are the
@@ -397,6 +409,16 @@ mod tests {
         assert!(text.ends_with("[[kernel.workload]]\na = [9, 16]\nb = [16, 16]\n"), "{text}");
         let all: String = [1, 2, 3].map(|m| format!("product a={m},8 b=8,16 c={m},16\n")).concat();
         assert_eq!(pasted(spec, &all).matches("[[kernel.workload]]").count(), 5);
+    }
+
+    #[test]
+    fn a_workload_of_another_dilation_is_not_replaced() {
+        let spec = "schema = 1\n[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nlayout = \"NCHW\"\n\
+            [[kernel.workload]]\ninput = [1, 8, 9, 9]\nweight = [8, 8, 3, 3]\npadding = 1\n\
+            [[kernel.workload]]\ninput = [2, 8, 9, 9]\nweight = [8, 8, 3, 3]\npadding = 2\ndilation = 2\n";
+        let all: String = [3, 4, 5].map(|n| format!("conv x={n},8,9,9 w=8,8,3,3 y={n},8,9,9\n")).concat();
+        let text = pasted(spec, &all);
+        assert_eq!((text.matches("[[kernel.workload]]").count(), text.contains("..")), (5, false), "{text}");
     }
 
     #[test]

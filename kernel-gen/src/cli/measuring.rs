@@ -166,9 +166,14 @@ impl Measured {
 
 /// The number of the GPU that `wanted` is the number of, or a part of the name of. `all` are numbers and names.
 fn device_of(wanted: &str, all: &[(usize, &str)]) -> Result<usize, String> {
-    // A name may be a number too (`4090`), which no number of a GPU is.
     let numbered = all.iter().find(|(number, _)| wanted.parse() == Ok(*number));
-    let named = || all.iter().find(|(_, name)| name.to_lowercase().contains(&wanted.to_lowercase()));
+    // A number may be a word of a name (`4090`), and is no part of one: `1` is not the H100.
+    let is_number = wanted.bytes().all(|b| b.is_ascii_digit());
+    let fits = |name: &str| match is_number {
+        true => name.split(|c: char| !c.is_alphanumeric()).any(|word| word == wanted),
+        false => name.to_lowercase().contains(&wanted.to_lowercase()),
+    };
+    let named = || all.iter().find(|(_, name)| fits(name));
     match numbered.or_else(|| named().filter(|_| !wanted.trim().is_empty())) {
         Some((number, _)) => Ok(*number),
         None => {
@@ -196,7 +201,7 @@ mod tests {
         for (wanted, expected) in [("0", 0), ("1", 1), ("h100", 0), ("4090", 1), ("NVIDIA", 0)] {
             assert_eq!(device_of(wanted, &all), Ok(expected), "{wanted}");
         }
-        for wanted in ["", " ", "7", "a100"] {
+        for wanted in ["", " ", "3", "8", "a100"] {
             let there = "there are 0 (NVIDIA H100 80GB HBM3), 1 (NVIDIA GeForce RTX 4090)";
             assert_eq!(
                 device_of(wanted, &all),

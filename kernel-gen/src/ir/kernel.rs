@@ -54,7 +54,7 @@ pub struct First {
     pub of: i64,
     /// Tasks of a tile of rows.
     pub times: i64,
-    /// Tasks of an iteration: 1 but for rounds, where each block has one.
+    /// Tasks of an iteration: 1, except for rounds, where it is the number of blocks, each of which has one task.
     pub by: i64,
 }
 

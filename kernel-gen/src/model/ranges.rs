@@ -82,8 +82,8 @@ pub fn rungs(
 /// What each candidate is expected to take at each size, as it is made for that, in microseconds.
 ///
 /// Cost functions are compared with what was measured: a candidate with a record takes what its cost function says times the ratio of both
-/// at the nearest size that it has a record of, one without takes the mean ratio of all records. Where a size has a record, no other
-/// candidate is faster: it is what was fastest there.
+/// at the nearest size that it has a record of, one without takes the mean ratio of all records. Where a size has a record, no candidate
+/// is taken to be faster than that, which is the fastest that was measured there.
 fn prices(
     registry: &Registry,
     workload: &Workload,
@@ -107,6 +107,7 @@ fn prices(
     };
     let records: Vec<(usize, usize, f64, f64)> = candidates.iter().enumerate().filter_map(record).collect();
     let mean = (records.iter().map(|(.., ratio)| ratio.ln()).sum::<f64>() / records.len().max(1) as f64).exp();
+    let fastest = |i: usize| records.iter().find(|(_, at, ..)| *at == i).map_or(0.0, |(_, _, time, _)| *time);
     for (prices, (_, choice)) in prices.iter_mut().zip(candidates) {
         let same =
             |c: usize| (&candidates[c].1.template, &candidates[c].1.config) == (&choice.template, &choice.config);
@@ -115,17 +116,19 @@ fn prices(
             let apart = |at: usize| (sizes[at] as f64 / sizes[i] as f64).ln().abs();
             let nearest = own.iter().min_by(|a, b| apart(a.1).total_cmp(&apart(b.1)));
             *price *= nearest.map_or(mean, |(.., ratio)| *ratio);
-            let fastest = records.iter().find(|(_, at, ..)| *at == i).map_or(0.0, |(_, _, time, _)| *time);
-            *price = price.max(fastest);
+            *price = price.max(fastest(i));
         }
     }
     // What the models choose for a size is no worse there than others are by their cost functions.
     for (c, (size, _)) in candidates.iter().enumerate() {
         let Some(at) = sizes.iter().position(|s| s == size) else { continue };
+        if records.iter().any(|(record, ..)| *record == c) {
+            continue;
+        }
         let least = prices.iter().map(|p| p[at]).fold(f64::INFINITY, f64::min);
         let factor = least / prices[c][at];
         if factor.is_finite() && factor < 1.0 {
-            prices[c].iter_mut().for_each(|price| *price *= factor);
+            prices[c].iter_mut().enumerate().for_each(|(i, price)| *price = (*price * factor).max(fastest(i)));
         }
     }
     prices

@@ -281,17 +281,18 @@ impl Compiler {
         self.args.iter().rfind(of_debugger).is_some_and(|a| a != "-g0")
     }
 
-    /// Whether objects are made of more than flags and a source say: of the machine, or of files that the environment names. Such objects
-    /// are of no use elsewhere.
+    /// Whether objects depend on more than the flags and the source: on the machine, or on files that flags or the environment name. Such
+    /// objects are of no use elsewhere.
     pub(super) fn reads_more(&self) -> bool {
         let is_local = |a: &std::ffi::OsString| {
             let a = a.to_string_lossy();
             a.ends_with("=native")
-                || ["-include", "-imacros", "-iquote", "-isystem", "-I", "@", "--config"]
+                || ["-i", "-I", "-B", "@", "--config", "--sysroot", "-specs", "--specs"]
                     .iter()
                     .any(|f| a.starts_with(f))
         };
-        let variables = ["CPATH", "C_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS"];
+        let variables =
+            ["CPATH", "C_INCLUDE_PATH", "SDKROOT", "GCC_EXEC_PREFIX", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS"];
         self.args.iter().any(is_local) || variables.iter().any(|v| std::env::var_os(v).is_some_and(|v| !v.is_empty()))
     }
 
@@ -299,13 +300,16 @@ impl Compiler {
     /// compile the source either, and says why.
     pub fn included(&self, source: &Path) -> Vec<PathBuf> {
         let mut command = self.command(&self.program);
-        self.object_flags(&mut command, &[]);
+        self.object_flags(&mut command, &FLAGS.map(String::from));
         let output = command.arg("-MM").arg(source).output();
         let rule = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
         let rule = String::from_utf8_lossy(rule.as_deref().unwrap_or_default()).replace("\\\n", " ");
         // A make rule: spaces in names are escaped.
         let files = rule.split_once(": ").map_or("", |(_, files)| files).replace("\\ ", "\0");
-        files.split_whitespace().map(|file| PathBuf::from(file.replace('\0', " ").replace("$$", "$"))).collect()
+        files
+            .split_whitespace()
+            .map(|file| PathBuf::from(file.replace('\0', " ").replace("\\#", "#").replace("$$", "$")))
+            .collect()
     }
 
     /// Whether the compiler takes the flag.
@@ -451,6 +455,43 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("no C compiler for riscv64gc-unknown-linux-gnu: `"), "{text}");
         assert!(text.ends_with("or name it with CC_riscv64gc_unknown_linux_gnu"), "{text}");
+    }
+
+    #[test]
+    fn what_a_source_includes_is_found_by_way_of_its_headers() {
+        let folder = crate::toolchain::Temporary::new().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let headers = [
+            file("with space#/a long name for a rule that goes on in the next line.h", "#include \"b.h\"\n"),
+            file("with space#/b.h", "int b;\n"),
+        ];
+        let source = file(
+            "mine.c",
+            "#include <stddef.h>\n#include \"with space#/a long name for a rule that goes on in the next line.h\"\n",
+        );
+        let compiler = Compiler::host().unwrap();
+        let canonical = |path: &PathBuf| std::fs::canonicalize(path).unwrap();
+        let found: Vec<PathBuf> = compiler.included(&source).iter().map(canonical).collect();
+        assert_eq!(found, [&source, &headers[0], &headers[1]].map(canonical));
+        assert_eq!(compiler.included(&file("wrong.c", "#include \"missing.h\"\n")), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn objects_of_one_machine_are_told_from_those_of_flags() {
+        let with = |arg: &str| {
+            let mut compiler = Compiler::host().unwrap();
+            compiler.args.push(arg.into());
+            compiler.reads_more()
+        };
+        for arg in ["-march=native", "-mtune=native", "-include", "-I/usr/local/include", "@flags"] {
+            assert!(with(arg), "{arg}");
+        }
+        assert!(!with("-march=x86-64-v3") || std::env::var_os("CPATH").is_some());
     }
 
     #[cfg(unix)]

@@ -252,7 +252,8 @@ fn what_cannot_be_tuned_is_named_with_help() {
         (vec!["tune", "--workload", "matmul-f32", &spec], "matmul-f32"),
         (vec!["report", "no.jsonl"], "no.jsonl"),
         (vec!["report", "."], ".: cannot open the log: is a directory"),
-        (vec!["report", &spec], "the logs hold no trials"),
+        (vec!["report", &spec], "name a log that `kernel-gen tune` wrote"),
+        (vec!["report", "log.jsonl", &spec, "other.toml"], "name one spec"),
     ] {
         let error = error_of(&words);
         assert!(error.contains(want), "{words:?}: {error}");

@@ -294,8 +294,8 @@ impl<'k> Collector<'k, '_> {
             && !self.facts.proves_at_most_zero(&(Expr::Int(1) - plain))
         {
             let cause = format!("the divisor {} is not always positive", print::expr(self.kernel, e));
-            let mend = "divide where a condition keeps it positive";
-            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::DivisionByZero, cause, mend));
+            let help = "divide where a condition keeps it positive";
+            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::DivisionByZero, cause, help));
         }
     }
 

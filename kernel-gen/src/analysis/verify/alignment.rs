@@ -43,8 +43,8 @@ pub(super) fn check(kernel: &Kernel, limits: &Limits, sites: &[Site], faults: &m
         };
         let cause =
             format!("a vector of {lanes} {} of {} {offset}, so it is not aligned to {bytes} bytes", b.dtype, b.name);
-        let mend = format!("pad the rows of {} to a multiple of {unit} elements, or use shorter vectors", b.name);
-        faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, mend));
+        let help = format!("pad the rows of {} to a multiple of {unit} elements, or use shorter vectors", b.name);
+        faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, help));
     }
 }
 

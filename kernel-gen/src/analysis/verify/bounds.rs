@@ -79,7 +79,7 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
         (false, false) => FaultKind::OutOfBoundsRead,
         (false, true) => FaultKind::OutOfBoundsWrite,
     };
-    let (cause, mend) = match outcome {
+    let (cause, help) = match outcome {
         Outcome::Outside(value, at) => {
             let at: Vec<String> = at
                 .iter()
@@ -87,19 +87,19 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
                 .collect();
             let at = if at.is_empty() { String::new() } else { format!(" with {}", at.join(", ")) };
             let cause = format!("index {d} of {name} is {text}, which is {value}{at}, outside 0..{extent}");
-            let mend = if tail {
+            let help = if tail {
                 format!("guard the access with `if {text} < {extent}`, or split by a factor that divides the extent")
             } else {
                 "shrink the loops, or guard the access with an if or a select".to_string()
             };
-            (cause, mend)
+            (cause, help)
         }
         _ => (
             format!("index {d} of {name} is {text}, which cannot be shown to be inside 0..{extent}"),
             format!("guard the access with `if 0 <= {text} && {text} < {extent}`"),
         ),
     };
-    Some(Fault::at(kernel, &site.loops, site.stmt, kind, cause, mend))
+    Some(Fault::at(kernel, &site.loops, site.stmt, kind, cause, help))
 }
 
 /// Whether it follows where variables that count one number are that number, and others are digits.

@@ -27,10 +27,10 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
     let b = kernel.buffer(id);
     let writes: Vec<&Site> =
         sites.iter().filter(|s| s.buffer == id && matches!(s.touch, Touch::Write | Touch::Start)).collect();
-    let mend = "extend the loops that write it, or declare it readwrite";
+    let help = "extend the loops that write it, or declare it readwrite";
     if writes.is_empty() {
         let cause = format!("nothing writes the output {}", b.name);
-        return Some(Fault::whole(FaultKind::UnwrittenOutput, cause, mend));
+        return Some(Fault::whole(FaultKind::UnwrittenOutput, cause, help));
     }
     let found = hole(kernel, &writes, &b.shape, MOST_ELEMENTS);
     let (cause, site) = match found {
@@ -38,7 +38,7 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
         Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
     };
-    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))
+    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, help))
 }
 
 /// Whether each element is written, by accesses that are to be run to their ends.

@@ -141,7 +141,7 @@ pub struct Fault {
     /// What is wrong, with names and numbers.
     pub cause: String,
     /// What to do about it.
-    pub mend: String,
+    pub help: String,
 }
 
 impl fmt::Display for Fault {
@@ -153,7 +153,7 @@ impl fmt::Display for Fault {
         if !self.loops.is_empty() {
             write!(f, " in {}", self.loops.join(", "))?;
         }
-        write!(f, "; {}", self.mend)
+        write!(f, "; {}", self.help)
     }
 }
 
@@ -167,19 +167,19 @@ impl Fault {
         stmt: &Stmt,
         kind: FaultKind,
         cause: impl Into<String>,
-        mend: impl Into<String>,
+        help: impl Into<String>,
     ) -> Fault {
         Fault {
             kind,
             loops: loops.iter().map(|l| kernel.var(l.var).name.clone()).collect(),
             statement: print::first_line(kernel, stmt),
             cause: cause.into(),
-            mend: mend.into(),
+            help: help.into(),
         }
     }
 
     /// A fault of the kernel as a whole.
-    pub(super) fn whole(kind: FaultKind, cause: impl Into<String>, mend: impl Into<String>) -> Fault {
-        Fault { kind, loops: vec![], statement: String::new(), cause: cause.into(), mend: mend.into() }
+    pub(super) fn whole(kind: FaultKind, cause: impl Into<String>, help: impl Into<String>) -> Fault {
+        Fault { kind, loops: vec![], statement: String::new(), cause: cause.into(), help: help.into() }
     }
 }

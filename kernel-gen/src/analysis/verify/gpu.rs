@@ -298,7 +298,7 @@ impl Checker<'_, '_> {
             let cause = "mma.warpgroup of f32 with other types or orders".to_string();
             return Err((FaultKind::TypeMismatch, cause, "multiply m x k by a transposed n x k, all in f32"));
         }
-        let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
+        let refuse = |cause: String, help| Err((FaultKind::TypeMismatch, cause, help));
         if a.transposed && self.kernel.buffer(a.tile.buffer).scope == held {
             let cause = "mma.warpgroup with a transposed left operand in registers".to_string();
             return refuse(cause, "hold the matrix itself, m x k");
@@ -365,7 +365,7 @@ impl Checker<'_, '_> {
         self.scope(shared, &format!("{what} is between global memory and what is"), |s| s == Scope::Shared, "shared")?;
         self.scope(global, &format!("{what} is between shared memory and what is"), |s| s == Scope::Global, "global")?;
         let [near, far] = [shared, global].map(|t| self.kernel.buffer(t.buffer));
-        let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
+        let refuse = |cause: String, help| Err((FaultKind::TypeMismatch, cause, help));
         if near.dtype != far.dtype || shared.extents.iter().product::<i64>() != global.extents.iter().product::<i64>() {
             let cause = format!("{what} of {} {:?} and {} {:?}", near.dtype, shared.extents, far.dtype, global.extents);
             return refuse(cause, "give both tiles one type and as many elements");
@@ -447,7 +447,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
         }
         let by = stray.map_or(sum.constant, |(_, c)| *c);
         let cause = format!("the place in {} moves by {by} elements, so it is not aligned to {want} bytes", b.name);
-        let mend = "pad its rows, or move the tile by whole pieces";
-        faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, mend));
+        let help = "pad its rows, or move the tile by whole pieces";
+        faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, help));
     }
 }

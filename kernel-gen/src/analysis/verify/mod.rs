@@ -1,7 +1,7 @@
 //! The gate before lowering and emission: what must be true of a kernel.
 //!
 //! [`verify`] gives [`Verified`], which everything behind it demands. It proves each rule for all loop values, or
-//! reports a [`Fault`] that names the kind, the place, the cause and the mend. Where a proof by ranges and linear
+//! reports a [`Fault`] that names the kind, the place, the cause and the help. Where a proof by ranges and linear
 //! forms fails, the loop values that take part are enumerated, up to a budget; what can be shown neither way is a
 //! fault too. The interpreter checks the same rules on one run, so that each checks the other.
 //!

@@ -33,8 +33,8 @@ pub(super) fn check(kernel: &Kernel, limits: &Limits, sites: &[Site], faults: &m
             Scope::Fragment(_) => between_tiles(kernel, site),
             _ => misplaced(kernel, site),
         };
-        if let Some((cause, mend)) = refusal {
-            faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, mend));
+        if let Some((cause, help)) = refusal {
+            faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, help));
         }
     }
 }
@@ -52,8 +52,8 @@ fn statements<'k>(kernel: &'k Kernel, block: &'k [Stmt], loops: &mut Vec<&'k For
             Stmt::Gpu(g) => statement(kernel, g),
             _ => None,
         };
-        if let Some((cause, mend)) = refusal {
-            faults.push(Fault::at(kernel, loops, s, FaultKind::ResourceLimit, cause, mend));
+        if let Some((cause, help)) = refusal {
+            faults.push(Fault::at(kernel, loops, s, FaultKind::ResourceLimit, cause, help));
             continue;
         }
         match s {
@@ -152,13 +152,13 @@ fn misplaced(kernel: &Kernel, site: &Site) -> Option<(String, String)> {
         let cause = format!("columns of the tile of {} do not lie side by side", b.name);
         return Some((cause, "let the last dimension of the tile be the fast one (transform_layout)".to_string()));
     }
-    let mend = || format!("pad rows of {} to a multiple of {} elements (storage_align)", b.name, want / bytes);
+    let help = || format!("pad rows of {} to a multiple of {} elements (storage_align)", b.name, want / bytes);
     if let Some(stride) = strides.iter().rev().skip(1).find(|s| *s * bytes % want != 0) {
         return Some((
             format!("rows of the tile of {} are {} bytes apart, no multiple of {want}", b.name, stride * bytes),
-            mend(),
+            help(),
         ));
     }
     let by = moves_by(kernel, site, &b.address(&site.index), [bytes, want]).err()?;
-    Some((format!("the tile of {} moves by {by} elements, so it is not aligned to {want} bytes", b.name), mend()))
+    Some((format!("the tile of {} moves by {by} elements, so it is not aligned to {want} bytes", b.name), help()))
 }

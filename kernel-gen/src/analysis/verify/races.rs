@@ -93,7 +93,7 @@ fn race(kernel: &Kernel, kind: FaultKind, a: &Site, b: &Site, who: &str, buffer:
         (true, false) => (b, "read and write"),
         _ => (a, "read and write"),
     };
-    let mend = match kind {
+    let help = match kind {
         FaultKind::MissingBarrier => "put a block barrier between the two statements".to_string(),
         FaultKind::LaneConflict => "do not vectorise this loop, or give each lane an element of its own".to_string(),
         _ => format!("make the loop serial, or give each iteration elements of {buffer} of its own"),
@@ -108,7 +108,7 @@ fn race(kernel: &Kernel, kind: FaultKind, a: &Site, b: &Site, who: &str, buffer:
         }
         _ => format!("{who} may {verb} one element of {buffer}"),
     };
-    Fault::at(kernel, &at.loops, at.stmt, kind, cause, mend)
+    Fault::at(kernel, &at.loops, at.stmt, kind, cause, help)
 }
 
 /// The first conflict on each buffer among sites that are all unordered across different values of `asked`.

@@ -38,8 +38,8 @@ impl<'k> Checker<'k, '_> {
         self.allocs.truncate(live);
     }
 
-    fn fault(&mut self, s: &Stmt, cause: String, mend: String) {
-        self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::WrongReductionInit, cause, mend));
+    fn fault(&mut self, s: &Stmt, cause: String, help: String) {
+        self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::WrongReductionInit, cause, help));
     }
 
     fn reduction(&mut self, s: &Stmt) {

@@ -30,7 +30,7 @@ fn launches(kernel: &Kernel, block: &[Stmt], limits: &Limits, faults: &mut Vec<F
 }
 
 fn launch(kernel: &Kernel, s: &Stmt, l: &For, limits: &Limits, faults: &mut Vec<Fault>) {
-    let mut fault = |kind, cause: String, mend: &str| faults.push(Fault::at(kernel, &[], s, kind, cause, mend));
+    let mut fault = |kind, cause: String, help: &str| faults.push(Fault::at(kernel, &[], s, kind, cause, help));
     if limits.threads_per_block == 0 {
         let cause = format!("{} is a {} loop, which the target does not have", kernel.var(l.var).name, l.kind.name());
         fault(FaultKind::ResourceLimit, cause, "bind it to parallel");

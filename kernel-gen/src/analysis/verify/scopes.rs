@@ -28,8 +28,8 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
         if b.scope == Scope::Mbarrier && !reported.contains(&site.buffer) {
             reported.push(site.buffer);
             let cause = format!("{} holds mbarriers, which are neither read nor written", b.name);
-            let mend = "use mbarrier init, arrive, expect and wait";
-            c.faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend));
+            let help = "use mbarrier init, arrive, expect and wait";
+            c.faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, help));
         }
         if !reported.contains(&site.buffer)
             && let Some(fault) = c.carried(site)
@@ -97,8 +97,8 @@ impl<'k> Checker<'k> {
             )),
             _ => None,
         };
-        if let Some((cause, mend)) = fault {
-            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::WrongScope, cause, mend));
+        if let Some((cause, help)) = fault {
+            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::WrongScope, cause, help));
         }
         self.allocs.insert(id, self.loops.clone());
     }
@@ -122,8 +122,8 @@ impl<'k> Checker<'k> {
             crossing.kind.name(),
             self.kernel.var(crossing.var).name
         );
-        let mend = "allocate it inside the loop, or give it scope global";
-        Some(Fault::at(self.kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend))
+        let help = "allocate it inside the loop, or give it scope global";
+        Some(Fault::at(self.kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, help))
     }
 }
 
@@ -147,8 +147,8 @@ fn whole_fragment(kernel: &Kernel, site: &Site) -> Option<Fault> {
     exprs.for_each(|e| e.walk(&mut |e| same &= !matches!(e, Expr::Var(v) if !serial(*v))));
     same.then(|| {
         let cause = format!("every thread touches the same elements of {}, which is {}", b.name, b.scope);
-        let mend = "tensorize the loops, or visit each element in the thread that holds it: fragment.row, fragment.col";
-        Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend)
+        let help = "tensorize the loops, or visit each element in the thread that holds it: fragment.row, fragment.col";
+        Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, help)
     })
 }
 

@@ -34,8 +34,8 @@ pub(super) fn check(kernel: &Kernel) -> Vec<Fault> {
     faults
 }
 
-fn malformed(cause: String, mend: &str) -> Fault {
-    Fault::whole(FaultKind::Malformed, cause, mend)
+fn malformed(cause: String, help: &str) -> Fault {
+    Fault::whole(FaultKind::Malformed, cause, help)
 }
 
 /// The tables of buffers, variables and parameters.
@@ -198,8 +198,8 @@ struct Checker<'k> {
 }
 
 impl<'k> Checker<'k> {
-    fn fault(&mut self, stmt: &Stmt, kind: FaultKind, cause: String, mend: &str) {
-        self.faults.push(Fault::at(self.kernel, &self.loops, stmt, kind, cause, mend));
+    fn fault(&mut self, stmt: &Stmt, kind: FaultKind, cause: String, help: &str) {
+        self.faults.push(Fault::at(self.kernel, &self.loops, stmt, kind, cause, help));
     }
 
     fn block(&mut self, stmts: &'k [Stmt]) {
@@ -253,8 +253,8 @@ impl<'k> Checker<'k> {
 
     /// A statement that only a GPU has.
     fn gpu(&mut self, s: &Stmt, g: &Gpu) {
-        if let Err((kind, cause, mend)) = super::gpu::statement(self.kernel, &self.types, g) {
-            self.fault(s, kind, cause, mend);
+        if let Err((kind, cause, help)) = super::gpu::statement(self.kernel, &self.types, g) {
+            self.fault(s, kind, cause, help);
         }
         if !self.loops.iter().any(|l| is_hardware(l.kind)) {
             let cause = "it stands where there is no block of threads".to_string();

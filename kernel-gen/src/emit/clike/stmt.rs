@@ -124,7 +124,7 @@ impl<D: Dialect> Printer<'_, D> {
         let ty = D::element_type(Self::width(DType::I64, wide));
         let units = self.kernel.size.as_ref().map(|size| Expr::Var(size.var));
         let end = match units.zip(self.kernel.first_of(l.var)) {
-            Some((units, first)) => self.scalar(&first.expr(units))?.text,
+            Some((units, first)) => self.scalar(&first.expr(units).min(l.extent))?.text,
             None => l.extent.to_string(),
         };
         self.ranges.insert_loop(l);

@@ -15,8 +15,8 @@
 //!   stored only. The copy engine (TMA) needs neither: its map of the tensor says how large that is.
 //! * Blocks, parallel iterations and tiles all of whose stores are beyond the last unit do not run: of a loop at the top the
 //!   first iterations run ([`Size::first`]), and the rounds of blocks that stay get a condition, the same for all their threads. Where
-//!   one digit of the number of a round's tile says which units are in it, only tiles that have some are numbered, in the order that they
-//!   have without: blocks share them evenly, and rounds behind the last one do not run.
+//!   one digit of the number of a round's tile says which units are in it, only tiles that have some are numbered, in the order of a
+//!   kernel of one size: blocks share them evenly, and rounds behind the last one do not run.
 //!
 //! Where one of these decides the others, they are left out: an iteration that runs has a unit, and if its tile has rows of one unit only,
 //! all of them are there.

@@ -92,6 +92,6 @@ fn buffer(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches, 
         },
     };
     let site = own[at].site;
-    let mend = format!("initialise {} before", b.name);
-    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenRead, cause, mend))
+    let help = format!("initialise {} before", b.name);
+    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenRead, cause, help))
 }

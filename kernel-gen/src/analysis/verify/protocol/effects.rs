@@ -18,8 +18,8 @@ impl<'k> Run<'_, 'k> {
         let earlier = clash.earlier.map_or("another block".to_string(), |a| self.actor_name(a));
         if clash.fence {
             let cause = format!("{element} is read by {now}, but {earlier} wrote it with no fence behind");
-            let mend = "put `fence async` behind the writes and before the barrier";
-            return self.fault(i, FaultKind::MissingFence, cause, mend);
+            let help = "put `fence async` behind the writes and before the barrier";
+            return self.fault(i, FaultKind::MissingFence, cause, help);
         }
         let role = clash.earlier.map(|a| self.order.role(a));
         let unfinished = role.is_some_and(|r| !matches!(r, Role::Thread(_) | Role::Warp(_)));
@@ -209,8 +209,8 @@ impl<'k> Run<'_, 'k> {
                 let name = &self.kernel.buffer(buffer).name;
                 let show = |v: &Option<i64>| v.map_or("?".to_string(), |v| v.to_string());
                 let cause = format!("{name}[.., {}, {}] is held by another thread", show(row), show(column));
-                let mend = "index it with the variables of a fragment.row loop and, inside, a fragment.col loop";
-                return Err(self.fault(i, FaultKind::ForeignElement, cause, mend));
+                let help = "index it with the variables of a fragment.row loop and, inside, a fragment.col loop";
+                return Err(self.fault(i, FaultKind::ForeignElement, cause, help));
             }
         }
         let scope = self.kernel.buffer(buffer).scope;
@@ -441,7 +441,7 @@ impl<'k> Run<'_, 'k> {
     /// Operates on an mbarrier; `false` if the thread has to wait.
     fn mbarrier(&mut self, i: usize, on: &Slot, op: &'k MbarrierOp) -> Result<bool, Halt> {
         let (own, warp) = (self.threads[i].rank, self.threads[i].warp);
-        let misuse = |run: &Self, cause: String, mend: &str| run.fault(i, FaultKind::BarrierMisuse, cause, mend);
+        let misuse = |run: &Self, cause: String, help: &str| run.fault(i, FaultKind::BarrierMisuse, cause, help);
         let rank = match op {
             MbarrierOp::Arrive(Some(rank)) => self.rank(i, rank)?,
             _ => own,
@@ -503,8 +503,8 @@ impl<'k> Run<'_, 'k> {
             let first = self.value(i, e, 0);
             if let Some(other) = range.clone().find(|j| self.value(*j, e, 0) != first) {
                 let cause = format!("{} comes to it with another tile", self.thread_name(other));
-                let mend = "name the same tile in all threads that run it together";
-                return Err(self.fault(i, FaultKind::DivergentBarrier, cause, mend));
+                let help = "name the same tile in all threads that run it together";
+                return Err(self.fault(i, FaultKind::DivergentBarrier, cause, help));
             }
         }
         let warp = self.threads[i].warp;

@@ -379,7 +379,7 @@ impl<'r, 'k> Run<'r, 'k> {
     }
 
     /// The fault at the statement that a thread is at.
-    pub(super) fn fault(&self, i: usize, kind: FaultKind, cause: impl Into<String>, mend: &str) -> Halt {
+    pub(super) fn fault(&self, i: usize, kind: FaultKind, cause: impl Into<String>, help: &str) -> Halt {
         let t = &self.threads[i];
         let loops: Vec<&For> = t.frames.iter().filter_map(|f| f.repeat.map(|(l, ..)| l)).collect();
         let values: Vec<String> = t
@@ -391,7 +391,7 @@ impl<'r, 'k> Run<'r, 'k> {
         let with = if values.is_empty() { String::new() } else { format!(" with {}", values.join(", ")) };
         let cause = format!("{} (in {}{with})", cause.into(), self.thread_name(i));
         let stmt = t.at.unwrap_or(self.launch.stmt);
-        Halt::Fault(Box::new(Fault::at(self.kernel, &loops, stmt, kind, cause, mend)))
+        Halt::Fault(Box::new(Fault::at(self.kernel, &loops, stmt, kind, cause, help)))
     }
 
     pub(super) fn thread_name(&self, i: usize) -> String {
@@ -508,8 +508,8 @@ impl<'r, 'k> Run<'r, 'k> {
         let positions: Vec<String> =
             lines.iter().take(6).map(|(i, line)| format!("{} {line}", self.thread_name(*i))).collect();
         let cause = format!("no thread can go on: {}", positions.join("; "));
-        let mend = "let each wait be answered by as many arrivals and bytes as its barrier counts";
-        self.fault(first, FaultKind::Deadlock, cause, mend)
+        let help = "let each wait be answered by as many arrivals and bytes as its barrier counts";
+        self.fault(first, FaultKind::Deadlock, cause, help)
     }
 
     fn lacks(&self, i: usize) -> String {
