@@ -3,8 +3,8 @@
 use crate::emit::cuda::Launch;
 use crate::lower::Lowered;
 use crate::lower::overlap_launches::overlap_launches;
-use crate::model::{begins_early, roofline::Roofline};
-use crate::target::{CudaFeature, Target};
+use crate::model::{begins_early, most_early};
+use crate::target::Target;
 use crate::templates::Template;
 use crate::workload::{Role, Workload};
 
@@ -35,23 +35,10 @@ impl Early {
         target: &Target,
         at: impl Fn(i64) -> Workload,
     ) -> Early {
-        let Some(cuda) = target.cuda().filter(|cuda| cuda.has(CudaFeature::Cluster)) else { return Early::NEVER };
-        let is_short = |units: i64| {
-            let workload = at(units);
-            Roofline::new(&workload, target, 1).floor_us(&workload) <= template.longest_early_us()
+        let short = most_early(template, target, most, &at);
+        let Some(cuda) = target.cuda().filter(|_| short >= least && begins_early(short, most)) else {
+            return Early::NEVER;
         };
-        if !is_short(least) {
-            return Early::NEVER;
-        }
-        // More units take longer.
-        let (mut short, mut long) = (least, most + 1);
-        while long - short > 1 {
-            let middle = short + (long - short) / 2;
-            if is_short(middle) { short = middle } else { long = middle }
-        }
-        if !begins_early(short, most) {
-            return Early::NEVER;
-        }
         let params = at(least).params();
         let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
         Early { constants: weights.collect(), most_blocks: cuda.sm_count, units: (least, short) }

@@ -29,8 +29,8 @@ pub use defaults::{Candidate, candidates};
 pub use error::ModelError;
 pub use instead::instead_of;
 pub use options::Options;
-pub(crate) use ranges::begins_early;
 pub use ranges::{Rung, Shares, ladder, rungs, sizes};
+pub(crate) use ranges::{begins_early, most_early};
 pub use recorded::related_targets;
 pub use transfer::Kinds;
 #[cfg(feature = "cli")]

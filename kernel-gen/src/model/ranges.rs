@@ -8,7 +8,7 @@
 use super::roofline::Roofline;
 use crate::records::Choice;
 use crate::target::{CudaFeature, Target};
-use crate::templates::Registry;
+use crate::templates::{Registry, Template};
 use crate::workload::{Range, Workload};
 use std::collections::BTreeMap;
 
@@ -62,7 +62,11 @@ pub fn rungs(
     sizes.dedup();
     let prices = prices(registry, workload, range, target, candidates, &sizes);
     let ends: Vec<usize> = ends.iter().filter_map(|end| sizes.iter().position(|s| s == end)).collect();
-    let early = candidates.iter().map(|(_, choice)| most_early(registry, workload, range, target, choice)).collect();
+    let early = |(_, choice): &(i64, Choice)| {
+        let template = registry.find(&choice.template);
+        template.map_or(0, |template| most_early(template, target, range.most, |units| range.at(workload, units)))
+    };
+    let early = candidates.iter().map(early).collect();
     let mut offers = Offers { known: BTreeMap::new(), prices, early, sizes: &sizes };
     // How a kernel does for fewer units than it is made for is found out where that decides.
     while let Some(cover) = offers.cover(&ends, kernels(target)) {
@@ -134,16 +138,18 @@ fn prices(
     prices
 }
 
-/// The most units with which a choice's launches, made for that many, begin before those in front of them have ended; 0 if they never do.
-fn most_early(registry: &Registry, workload: &Workload, range: &Range, target: &Target, choice: &Choice) -> i64 {
-    let is_gpu = target.cuda().is_some_and(|cuda| cuda.has(CudaFeature::Cluster));
-    let Some(template) = registry.find(&choice.template).filter(|_| is_gpu) else { return 0 };
+/// The most units, up to `most`, with which a template's launches begin before those in front of them have ended; 0 if they never do. `at`
+/// gives the workload with a number of units.
+pub(crate) fn most_early(template: &dyn Template, target: &Target, most: i64, at: impl Fn(i64) -> Workload) -> i64 {
+    if !target.cuda().is_some_and(|cuda| cuda.has(CudaFeature::Cluster)) {
+        return 0;
+    }
     let is_short = |units: i64| {
-        let workload = range.at(workload, units);
+        let workload = at(units);
         Roofline::new(&workload, target, 1).floor_us(&workload) <= template.longest_early_us()
     };
     // More units take longer.
-    let (mut short, mut long) = (0, range.most + 1);
+    let (mut short, mut long) = (0, most + 1);
     while long - short > 1 {
         let middle = short + (long - short) / 2;
         if is_short(middle) { short = middle } else { long = middle }
