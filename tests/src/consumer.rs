@@ -1,7 +1,7 @@
 //! Crates that use kernel-gen as a stranger would: made in a folder of their own, built by cargo.
 //!
-//! They share one target folder, so the generator is compiled once for all tests, and every build is offline: what
-//! the workspace itself needs is all that they may need.
+//! They share one target folder, that of the repository's own consumers, so the generator is compiled once for all tests,
+//! and every build is offline: what the workspace itself needs is all that they may need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ pub struct Consumer {
     pub folder: PathBuf,
     /// Its package name.
     pub name: String,
-    target: PathBuf,
+    /// The folder that it is built into.
+    pub target: PathBuf,
 }
 
 /// What cargo printed and how it ended.
@@ -104,12 +105,14 @@ impl Consumer {
         consumer
     }
 
-    /// A folder without a package, to be filled by the test.
+    /// A folder without a package, to be filled by the test; `root` lies in cargo's folder for what tests write.
     pub fn empty(root: &Path, name: &str) -> Consumer {
         let folder = root.join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the tests' folder is writable");
-        Consumer { folder, name: name.to_string(), target: root.join("target") }
+        let target = root.ancestors().find(|folder| folder.ends_with("tmp")).and_then(Path::parent);
+        let target = target.expect("cargo's folder for what tests write is `tmp` of the target folder").to_path_buf();
+        Consumer { folder, name: name.to_string(), target }
     }
 
     /// The same crate, built into a target folder of its own.

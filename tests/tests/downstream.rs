@@ -264,7 +264,7 @@ fn a_wrong_spec_gives_one_error_a_fault_with_file_and_line_and_writes_nothing() 
     assert_eq!(errors.len(), 2, "{}", ran.stderr);
     assert!(errors[0].contains("wrong-spec@0.1.0: kernels.toml:11: "), "{errors:?}");
     assert!(errors[1].contains("wrong-spec@0.1.0: kernels.toml:39: "), "{errors:?}");
-    let build = root().join("target/debug/build");
+    let build = consumer.target.join("debug/build");
     let outs =
         fs::read_dir(build).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().starts_with("wrong-spec-"));
     for out in outs.map(|e| e.path().join("out")).filter(|o| o.exists()) {
@@ -386,7 +386,7 @@ fn the_generated_bytes_do_not_depend_on_folder_user_or_number_of_jobs() {
     let _building = share();
     let build = |folder: &str, user: &str, jobs: &str| {
         // The same package in another place.
-        let consumer = Consumer::new(&root().join(folder), "reproducible").with_target(&root().join("target"));
+        let consumer = Consumer::new(&root().join(folder), "reproducible");
         let env = [("USER", user), ("LOGNAME", user), ("TZ", user)];
         generated(&consumer.build(&env, &["--jobs", jobs]))
     };

@@ -1,9 +1,9 @@
 //! What the threads of a warp or a warpgroup do together.
 
-use super::Cause;
 use super::machine::{Machine, Thread, Trap};
 use super::program::{Block, GpuOp, Matrix};
 use super::round::{nearest_tf32, round_to, truncated_tf32};
+use super::{Cause, Mode};
 use crate::analysis::order::{Agent, Role};
 use crate::ir::{DType, Group, Unit, lane_order};
 
@@ -156,23 +156,41 @@ impl Machine<'_> {
         let to = self.locate(t, &acc.tile, true)?;
         let compute = self.p.buffers[acc.tile.buffer as usize].dtype.compute();
         let ((rows, cols), (_, depth)) = (acc.shape(), a.shape());
+        let right: Vec<f64> =
+            (0..depth).flat_map(|k| (0..cols).map(move |j| (k, j))).map(|(k, j)| operands[1][b.at(k, j)]).collect();
+        let (mut places, mut sums) = (vec![], vec![]);
         for i in 0..rows {
+            places.clear();
+            sums.clear();
             for j in 0..cols {
                 let at = to + acc.tile.offsets[acc.at(i, j)];
                 // Products of one warpgroup onto one accumulator follow each other without a wait.
                 let chained = self.cluster().order.is_writer(&agent, at);
                 let reader = if chained { Agent { threads: 0, ..agent } } else { agent };
-                let mut sum = self.read_by(t, &reader, acc.tile.buffer, at)?;
-                for k in 0..depth {
-                    let product = operands[0][a.at(i, k)] * operands[1][b.at(k, j)];
-                    sum = self.rounded(sum + self.rounded(product, compute), compute);
-                }
-                self.write_by(t, &reader, acc.tile.buffer, at, sum)?;
+                places.push((at, reader));
+                sums.push(self.read_by(t, &reader, acc.tile.buffer, at)?);
+            }
+            for (k, row) in right.chunks(cols.max(1)).enumerate() {
+                self.add_products(&mut sums, operands[0][a.at(i, k)], row, compute);
+            }
+            for ((at, reader), sum) in places.iter().zip(&sums) {
+                self.write_by(t, reader, acc.tile.buffer, *at, *sum)?;
             }
         }
         if unit == Unit::Warp {
             self.cluster().order.done(agent);
         }
         Ok(())
+    }
+
+    /// Adds the products of one factor and a row of others to as many sums, each step rounded as the accumulator's type is.
+    fn add_products(&self, sums: &mut [f64], factor: f64, row: &[f64], compute: DType) {
+        let pairs = sums.iter_mut().zip(row);
+        if self.p.mode != Mode::F64 && compute == DType::F32 {
+            // The usual case, in a loop that knows its type: several sums go at once.
+            pairs.for_each(|(sum, x)| *sum = f64::from((*sum + f64::from((factor * x) as f32)) as f32));
+        } else {
+            pairs.for_each(|(sum, x)| *sum = self.rounded(*sum + self.rounded(factor * x, compute), compute));
+        }
     }
 }

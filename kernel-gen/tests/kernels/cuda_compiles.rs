@@ -84,10 +84,7 @@ fn every_template_compiles_for_each_of_its_architectures() {
             // Each of them for two architectures, and one at least for each architecture.
             let apart = fitting.len().min(TARGETS.len() / 2).max(1);
             for workload in fitting.into_iter().skip(turn % apart).step_by(apart) {
-                let config = match template.name() {
-                    "conv2d_no_batching" => Config::parse(TUTORIAL).expect("a config"),
-                    _ => template.default_config(&workload, target).expect("it applies"),
-                };
+                let config = template.default_config(&workload, target).expect("it applies");
                 let config = template.space(&workload, target).and_then(|s| Ok(s.normalise(&config)?)).expect("inside");
                 requests.push(source(template, &workload, target, &config).unwrap_or_else(|e| panic!("{e}")));
             }

@@ -1,5 +1,5 @@
-//! Kernels of as many images or rows as a launch says: for several numbers of them, the kernel of all templates, narrowed and lowered,
-//! computes what it computes of the most, from tensors that have no more than that many, and the verifier passes it.
+//! Kernels of as many images or rows as a launch says: for several numbers of them, the kernels of all templates, narrowed and lowered,
+//! compute what they compute of the most, from tensors that have no more than that many, and the verifier passes it.
 //!
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=50 cargo test --release -p kernel-gen --test kernels narrow:: -- --nocapture` runs more.
 
@@ -63,7 +63,9 @@ fn check(
     }
     let all = lower_for(kernel, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let wanted = output(all.kernel(), workload, &values).unwrap_or_else(|e| panic!("{}: {e}", what()));
-    for units in [1, range.most / 2, range.most - 1, range.most] {
+    // Two of four numbers in turn: a template's configs see them all.
+    let two = [[1, range.most - 1], [range.most / 2, range.most]][seen.checked % 2];
+    for units in two {
         let small = narrowed.kernel().clone().of_units(units);
         let part = |elements: usize| elements / range.most as usize * units as usize;
         let mut given = values.clone();

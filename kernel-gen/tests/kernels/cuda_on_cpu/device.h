@@ -1,11 +1,12 @@
-// What emitted CUDA C++ asks of its compiler, said in C++ for the threads of a CPU: one thread of the system is one
-// thread of a block, and blocks run one after the other.
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <pthread.h>
-#include <vector>
+// What emitted CUDA C++ asks of its compiler, said in C++ for a CPU. The threads of a block take turns on one thread of the
+// system: each runs until it has to wait for others, so a kernel is run the same way each time. Blocks run one after the
+// other. Of the C++ library nothing is included: that would take longer to compile than most kernels.
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
 
 #define __global__ static
 #define __device__
@@ -15,10 +16,26 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 struct index3 { unsigned x, y, z; };
-static thread_local index3 threadIdx;
-static index3 blockIdx;
-static pthread_barrier_t block_barrier;
-static void __syncthreads() { pthread_barrier_wait(&block_barrier); }
+static index3 threadIdx, blockIdx;
+
+// What threads wait for each other with. `turns` counts the times that all have come, and a thread waits for the next.
+struct barrier {
+  unsigned size, come, turns;
+};
+static void next_thread();
+// Counts what a thread may wait for: where it stands still and all wait, they wait for ever.
+static unsigned long long happened;
+static void barrier_wait(barrier &b) {
+  const unsigned turn = b.turns;
+  ++happened;
+  if (++b.come == b.size) {
+    b.come = 0;
+    ++b.turns;
+  }
+  while (b.turns == turn) next_thread();
+}
+static barrier block_barrier;
+static void __syncthreads() { barrier_wait(block_barrier); }
 static __attribute__((aligned(1024))) unsigned char shared_memory[232448];
 
 struct float2 { float x, y; };
@@ -44,9 +61,9 @@ static inline double __longlong_as_double(long long v) { return bits<double>(v);
 static inline float cpu_f16_to_f32(unsigned short h) {
   const int exponent = h >> 10 & 31, mantissa = h & 0x3ff;
   const float sign = h & 0x8000 ? -1.0f : 1.0f;
-  if (exponent == 0) return sign * std::ldexp((float)mantissa, -24);
+  if (exponent == 0) return sign * ldexpf((float)mantissa, -24);
   if (exponent == 31) return sign * (mantissa ? NAN : INFINITY);
-  return sign * std::ldexp((float)(mantissa | 0x400), exponent - 25);
+  return sign * ldexpf((float)(mantissa | 0x400), exponent - 25);
 }
 static inline unsigned short cpu_f32_to_f16(float f) {
   const unsigned u = bits<unsigned>(f), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
@@ -62,15 +79,15 @@ static inline unsigned short cpu_f32_to_bf16(float f) {
 }
 
 // Instructions of a warp: lanes put their operands where the others see them, and wait for each other.
-static pthread_barrier_t warp_barriers[32], warpgroup_barriers[8];
+static barrier warp_barriers[32], warpgroup_barriers[8], named_barriers[16];
 struct warp_mail {
   const void *row[32];
   unsigned a[32][4], b[32][4];
 };
 static warp_mail mail[32];
 static inline unsigned linear_thread();
-static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[linear_thread() / 32]); }
-static inline void warpgroup_wait() { pthread_barrier_wait(&warpgroup_barriers[linear_thread() / 128]); }
+static inline void warp_wait() { barrier_wait(warp_barriers[linear_thread() / 32]); }
+static inline void warpgroup_wait() { barrier_wait(warpgroup_barriers[linear_thread() / 128]); }
 static void __syncwarp() { warp_wait(); }
 
 static inline void cp_async_4(void *to, const void *from, bool read) { read ? memcpy(to, from, 4) : memset(to, 0, 4); }
@@ -229,25 +246,21 @@ static void wmma(float *sums, const unsigned *a, const unsigned *b) {
   }
 WMMA(nn) WMMA(nt) WMMA(tn) WMMA(tt)
 
-// Barriers that count arrivals and bytes. All are guarded by one lock, which also orders what they guard.
+// Barriers that count arrivals and bytes.
 #define __grid_constant__
 struct mbarrier {
   int bytes;
   unsigned phase : 1, arrivals : 15, missing : 16;
 };
-static pthread_mutex_t mbarrier_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t mbarrier_ended = PTHREAD_COND_INITIALIZER;
 static void mbarrier_change(unsigned long long *on, int bytes, int arrivals) {
-  pthread_mutex_lock(&mbarrier_lock);
   mbarrier &b = *(mbarrier *)on;
+  ++happened;
   b.bytes += bytes;
   b.missing -= arrivals;
   if (b.bytes == 0 && b.missing == 0) {
     b.phase ^= 1;
     b.missing = b.arrivals;
-    pthread_cond_broadcast(&mbarrier_ended);
   }
-  pthread_mutex_unlock(&mbarrier_lock);
 }
 static inline void mbarrier_init(unsigned long long *on, int arrivals) {
   mbarrier b = {0, 0, (unsigned)arrivals, (unsigned)arrivals};
@@ -256,18 +269,11 @@ static inline void mbarrier_init(unsigned long long *on, int arrivals) {
 static inline void mbarrier_arrive(unsigned long long *on) { mbarrier_change(on, 0, 1); }
 static inline void mbarrier_expect(unsigned long long *on, int bytes) { mbarrier_change(on, bytes, 1); }
 static inline void mbarrier_wait(unsigned long long *on, int parity) {
-  pthread_mutex_lock(&mbarrier_lock);
-  while (((mbarrier *)on)->phase == (unsigned)parity) pthread_cond_wait(&mbarrier_ended, &mbarrier_lock);
-  pthread_mutex_unlock(&mbarrier_lock);
+  while (((volatile mbarrier *)on)->phase == (unsigned)parity) next_thread();
 }
-static pthread_barrier_t named_barriers[16];
-static bool named_barrier_made[16];
 static void bar_sync(int id, int threads) {
-  pthread_mutex_lock(&mbarrier_lock);
-  if (!named_barrier_made[id]) pthread_barrier_init(&named_barriers[id], nullptr, threads);
-  named_barrier_made[id] = true;
-  pthread_mutex_unlock(&mbarrier_lock);
-  pthread_barrier_wait(&named_barriers[id]);
+  named_barriers[id].size = threads;
+  barrier_wait(named_barriers[id]);
 }
 
 // The copy engine: boxes of tensors, fastest dimension first, under the address map of shared memory.
@@ -328,20 +334,17 @@ TMA(1) TMA(2) TMA(3) TMA(4) TMA(5)
 // free say which 256 KiB the address is in.
 template <int n> static void wgmma_settle(float *) {}
 template <int n> static void wgmma_settle_operand(unsigned *) {}
-static std::vector<size_t> windows;
+static size_t windows[1024], windows_used;
 static unsigned long long wgmma_operand(const void *p, unsigned long long layout) {
   const size_t address = (size_t)p, window = address >> 18;
-  pthread_mutex_lock(&mbarrier_lock);
   size_t i = 0;
-  while (i < windows.size() && windows[i] != window) ++i;
-  if (i == windows.size()) windows.push_back(window);
-  pthread_mutex_unlock(&mbarrier_lock);
+  while (i < windows_used && windows[i] != window) ++i;
+  if (i == 1024) abort();
+  if (i == windows_used) windows[windows_used++] = window;
   return layout | (unsigned long long)i << 52 | (address & 0x3ffff) >> 4;
 }
 static size_t wgmma_start(unsigned long long operand) {
-  pthread_mutex_lock(&mbarrier_lock);
   const size_t window = windows[operand >> 52 & 0x3ff];
-  pthread_mutex_unlock(&mbarrier_lock);
   return (window << 18) + ((operand & 0xffff) << 4);
 }
 static unsigned short wgmma_element(unsigned long long operand, size_t start, int outer, int k, bool across) {
@@ -429,41 +432,82 @@ static const Run *current;
 static inline unsigned linear_thread() {
   return threadIdx.x + current->block.x * (threadIdx.y + current->block.y * threadIdx.z);
 }
-static void *thread_main(void *linear) {
-  const unsigned i = (unsigned)(size_t)linear;
-  const Run &r = *current;
-  threadIdx = {i % r.block.x, i / r.block.x % r.block.y, i / (r.block.x * r.block.y)};
-  for (unsigned b = 0, n = r.grid.x * r.grid.y * r.grid.z; b < n; ++b) {
-    if (pthread_barrier_wait(&block_barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
-      blockIdx = {b % r.grid.x, b / r.grid.x % r.grid.y, b / (r.grid.x * r.grid.y)};
-    }
-    pthread_barrier_wait(&block_barrier);
-    r.body();
+// A thread of a block: where it goes on, and what it goes on with.
+struct turn {
+  jmp_buf at;
+  index3 index;
+  bool ended;
+  char *stack;
+};
+static turn turns[1024];
+static unsigned threads, running, ended;
+static ucontext_t first_turns, launcher;
+static const size_t STACK = 256 << 10;
+static void go_on() {
+  threadIdx = turns[running].index;
+  _longjmp(turns[running].at, 1);
+}
+// The next thread that has not ended goes on.
+static void next_thread() {
+  static unsigned long long waited, last;
+  waited = last == happened ? waited + 1 : 0;
+  last = happened;
+  if (waited > 4 * (unsigned long long)threads) {
+    fprintf(stderr, "all threads wait\n");
+    abort();
   }
-  return nullptr;
+  if (_setjmp(turns[running].at)) return;
+  do running = (running + 1) % threads;
+  while (turns[running].ended);
+  go_on();
+}
+static void thread_main() {
+  // Only the first jump to a new stack asks the system for one.
+  if (!_setjmp(turns[running].at)) swapcontext(&first_turns, &launcher);
+  current->body();
+  turns[running].ended = true;
+  ++happened;
+  if (++ended == threads) setcontext(&launcher);
+  next_thread();
 }
 static void launch(const Run &r) {
-  const unsigned threads = r.block.x * r.block.y * r.block.z;
+  threads = r.block.x * r.block.y * r.block.z;
   current = &r;
-  pthread_barrier_init(&block_barrier, nullptr, threads);
-  for (unsigned w = 0; w * 32 < threads; ++w) {
-    pthread_barrier_init(&warp_barriers[w], nullptr, threads - w * 32 < 32 ? threads - w * 32 : 32);
+  if (threads > 1024) abort();
+  for (unsigned b = 0, n = r.grid.x * r.grid.y * r.grid.z; b < n; ++b) {
+    blockIdx = {b % r.grid.x, b / r.grid.x % r.grid.y, b / (r.grid.x * r.grid.y)};
+    block_barrier = {threads, 0, 0};
+    for (unsigned w = 0; w < 32; ++w) warp_barriers[w] = {threads < 32 * w + 32 ? threads - 32 * w : 32, 0, 0};
+    for (barrier &w : warpgroup_barriers) w = {128, 0, 0};
+    for (barrier &named : named_barriers) named = {0, 0, 0};
+    ended = 0;
+    for (running = 0; running < threads; ++running) {
+      turn &t = turns[running];
+      const unsigned i = running;
+      t.index = {i % r.block.x, i / r.block.x % r.block.y, i / (r.block.x * r.block.y)};
+      t.ended = false;
+      if (!t.stack) t.stack = (char *)malloc(STACK);
+      getcontext(&first_turns);
+      first_turns.uc_stack.ss_sp = t.stack;
+      first_turns.uc_stack.ss_size = STACK;
+      makecontext(&first_turns, thread_main, 0);
+      swapcontext(&launcher, &first_turns);
+    }
+    // The last thread to end comes back to here.
+    running = 0;
+    static volatile bool begun;
+    begun = false;
+    getcontext(&launcher);
+    if (!begun) {
+      begun = true;
+      go_on();
+    }
   }
-  for (pthread_barrier_t &b : warpgroup_barriers) pthread_barrier_init(&b, nullptr, 128);
-  std::vector<pthread_t> ids(threads);
-  for (unsigned i = 0; i < threads; ++i) {
-    if (pthread_create(&ids[i], nullptr, thread_main, (void *)(size_t)i)) abort();
-  }
-  for (pthread_t id : ids) pthread_join(id, nullptr);
-  for (unsigned w = 0; w * 32 < threads; ++w) pthread_barrier_destroy(&warp_barriers[w]);
-  pthread_barrier_destroy(&block_barrier);
-  for (pthread_barrier_t &b : warpgroup_barriers) pthread_barrier_destroy(&b);
-  for (bool &made : named_barrier_made) made = false;
 }
 
 // Buffers come and go by standard input and output.
 static unsigned char *buffer(size_t bytes) {
-  void *p = nullptr;
+  void *p = NULL;
   if (posix_memalign(&p, 256, bytes + 256)) abort();
   memset(p, 0x7b, bytes + 256);
   return (unsigned char *)p;

@@ -1,5 +1,5 @@
-//! Runs emitted CUDA C++ on the CPU: each thread of a block is a thread of the system. Only what a C++ compiler cannot
-//! know is replaced, so what runs is the emitted text.
+//! Runs emitted CUDA C++ on the CPU, where the threads of a block take turns. Only what a C++ compiler cannot know is
+//! replaced, so what runs is the emitted text.
 
 use kernel_gen::emit::cuda::{CudaSource, Param, TensorBase};
 use kernel_gen::interp::Values;
@@ -205,7 +205,7 @@ pub(crate) fn build(kernel: &Kernel, cuda: &CudaSource) -> Result<Program, Strin
     fs::write(&source, program(kernel, cuda)).map_err(|e| e.to_string())?;
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let built = Command::new(&compiler)
-        .args(["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-pthread", "-o"])
+        .args(["-std=c++14", "-O1", "-w", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-o"])
         .args([&made.folder.join("kernel"), &source])
         .output()
         .map_err(|e| format!("{compiler}: {e}"))?;
