@@ -2,38 +2,43 @@
 # All tests of all crates; what was skipped, and their count in the last line (`tests/count.awk` says what is counted).
 set -uo pipefail
 cd "$(dirname "$0")/.."
-# A compiler for the tests that compile CUDA.
-source tests/cuda.sh
-# A compiler and an emulator for the test that runs kernels for Arm.
-source tests/aarch64.sh
 # Compiling in parts that the next build can keep takes half as long again, and on a new clone there is no next build. Whoever runs this
 # after every change sets it to 1.
 export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-# The library's workspace first, then the suites that are consumer crates with workspaces of their own.
-for manifest in Cargo.toml tests/onnx/Cargo.toml; do
-  cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
+run() {
+  "$@" 2>&1 | tee -a "$log"
   ((status |= PIPESTATUS[0]))
-done
+}
+workspace=(cargo test --target-dir target --workspace --no-fail-fast)
+# While the largest part is compiled, a compiler for the tests that compile CUDA is fetched, and a compiler and an emulator for the
+# test that runs kernels for Arm.
+"${workspace[@]}" --test '*' --no-run &
+source tests/cuda.sh
+source tests/aarch64.sh
+wait
+# The library's workspace first, then the suites that are consumer crates with workspaces of their own.
+run "${workspace[@]}" --test '*' -- --show-output
+# The library's unit tests apart and as they are compiled fastest: optimised, that takes as long as the library again, and they run
+# for seconds.
+CARGO_PROFILE_TEST_OPT_LEVEL=0 run cargo test --package kernel-gen --lib --target-dir target/unoptimised --no-fail-fast -- --show-output
+run "${workspace[@]}" --exclude kernel-gen --lib -- --show-output
+run "${workspace[@]}" --doc -- --show-output
+run cargo test --manifest-path tests/onnx/Cargo.toml --target-dir target --no-fail-fast -- --show-output
 # The program that times the peers, with its shortest list; nothing is timed here.
-cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-default-features --features skinny --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
-((status |= PIPESTATUS[0]))
+run cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-default-features --features skinny --no-fail-fast -- --show-output
 # The runtime with its features, which the workspace leaves off.
-cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
-((status |= PIPESTATUS[0]))
+run cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --show-output
 # The runtime on a GPU; without one it says so and runs on the CPU.
-cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target 2>&1 | tee -a "$log"
-((status |= PIPESTATUS[0]))
+run cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target
 # The examples in release mode and in their own folder, where the test that runs them has built them already.
 # The tutorials apart: beside the others their generator would have a dependency with other features, and be compiled again.
 for packages in "--workspace --exclude bench --exclude networks --exclude tutorials" "--package tutorials"; do
-  cargo test --manifest-path examples/Cargo.toml --release $packages --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
-  ((status |= PIPESTATUS[0]))
+  run cargo test --manifest-path examples/Cargo.toml --release $packages --no-fail-fast -- --show-output
 done
 # Its networks run on GPUs only, so its tests need wrappers and no code: those of ResNet-18 with the feature `cuda` are among them.
-KERNEL_GEN_NO_CC=1 KERNEL_GEN_CUDA=embed cargo test --manifest-path examples/Cargo.toml --release --package networks --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
-((status |= PIPESTATUS[0]))
+KERNEL_GEN_NO_CC=1 KERNEL_GEN_CUDA=embed run cargo test --manifest-path examples/Cargo.toml --release --package networks --no-fail-fast -- --show-output
 awk -f tests/count.awk "$log"
 exit "$status"
