@@ -13,11 +13,12 @@ run() {
   ((status |= PIPESTATUS[0]))
 }
 workspace=(cargo test --target-dir target --workspace --no-fail-fast)
-# While the largest part is compiled, a compiler for the tests that compile CUDA is fetched, and a compiler and an emulator for the
-# test that runs kernels for Arm.
+# While the largest part is compiled, a compiler for the tests that compile CUDA is fetched, a compiler and an emulator for the
+# test that runs kernels for Arm, and a server for those of fleets.
 "${workspace[@]}" --test '*' --no-run &
 source tests/cuda.sh
 source tests/aarch64.sh
+source tests/nats.sh
 wait
 # The library's workspace first, then the suites that are consumer crates with workspaces of their own.
 run "${workspace[@]}" --test '*' -- --show-output
@@ -34,8 +35,9 @@ run cargo test --package kernel-gen-runtime --all-features --target-dir target -
 # The runtime on a GPU; without one it says so and runs on the CPU.
 run cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target
 # The examples in release mode and in their own folder, where the test that runs them has built them already.
-# The tutorials apart: beside the others their generator would have a dependency with other features, and be compiled again.
-for packages in "--workspace --exclude bench --exclude networks --exclude tutorials" "--package tutorials"; do
+# Those apart that link the generator: beside the others it would have a dependency with other features, and be compiled again.
+for packages in "--workspace --exclude bench --exclude networks --exclude tutorials --exclude custom-template" \
+  "--package tutorials --package custom-template"; do
   run cargo test --manifest-path examples/Cargo.toml --release $packages --no-fail-fast -- --show-output
 done
 # Its networks run on GPUs only, so its tests need wrappers and no code: those of ResNet-18 with the feature `cuda` are among them.

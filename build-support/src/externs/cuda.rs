@@ -14,7 +14,7 @@ use super::bind::{Language, bind};
 use super::signature::{Function, Type, functions, line_of, resolve};
 use super::wrapper::ELEMENTS;
 use kernel_gen::diagnostic::{Diagnostic, suggest};
-use kernel_gen::emit::rust::{OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
+use kernel_gen::emit::rust::{MAX_KERNEL_ARGS, OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
 use kernel_gen::generate::{Options, own_cuda};
 use kernel_gen::spec::{ExternLaunch, ExternSpec, Spec};
 use kernel_gen::toolchain::Compiler;
@@ -25,9 +25,8 @@ use std::path::Path;
 const SCALARS: [&str; 13] =
     ["f32", "f64", "i8", "i16", "i32", "i64", "isize", "u8", "u16", "u32", "u64", "usize", "bool"];
 
-/// The most arrays that a launch takes, and the most parameters (`MAX_PARAMS` and `MAX_KERNEL_ARGS` of the runtime).
+/// The most arrays that a launch takes (`MAX_PARAMS` of the runtime).
 const MAX_ARRAYS: usize = 12;
-const MAX_PARAMS: usize = 20;
 
 /// The most extents of an array: shapes of the runtime have no more.
 const MAX_EXTENTS: usize = 6;
@@ -152,9 +151,9 @@ fn kernel(function: &Function, launch: &ExternLaunch, header: &Header<'_>) -> Re
         }
     }
     let arrays = params.iter().filter(|p| matches!(p.kind, OwnParamKind::Array { .. })).count();
-    if arrays > MAX_ARRAYS || params.len() > MAX_PARAMS {
+    if arrays > MAX_ARRAYS || params.len() > MAX_KERNEL_ARGS {
         let cause = format!("`{name}` has {arrays} arrays and {} parameters", params.len());
-        refuse(cause, &format!("use at most {MAX_ARRAYS} arrays and {MAX_PARAMS} parameters"));
+        refuse(cause, &format!("use at most {MAX_ARRAYS} arrays and {MAX_KERNEL_ARGS} parameters"));
     }
     let ExternLaunch { grid, block, shared_bytes, .. } = *launch;
     let kernel = OwnKernel { name: name.clone(), params, grid, block, shared_bytes };

@@ -11,7 +11,10 @@
 //! }
 //! ```
 //!
-//! Results go to standard output. No command uses the network, and none but `tune` and `bench` asks a device. `tune` appends
+//! [`main_with`] gives it a fleet as well, as the crate `kernel-gen-fleet` does.
+//!
+//! Results go to standard output. No command uses the network but those that are given `--fleet`, and none but `tune`, `bench` and
+//! `worker` asks a device. `tune` appends
 //! to a log and writes records, `spec`, `bench`, `report` and `package` write what they are told to; the others write
 //! into caches at most. What is wrong goes to standard error, one line each, and the exit status is 1, or 2 if it is the arguments.
 
@@ -23,6 +26,7 @@ mod doctor;
 mod explain;
 mod export;
 mod extract;
+mod fleet;
 mod health;
 mod import;
 mod interrupt;
@@ -45,6 +49,7 @@ mod worker;
 pub use output::Output;
 
 use crate::templates::Registry;
+use crate::tune::fleet::Fleet;
 use clap::{CommandFactory, Parser, Subcommand};
 use output::Failure;
 use std::ffi::OsString;
@@ -80,14 +85,22 @@ enum Command {
     Capture(capture::Arguments),
     Doctor(doctor::Arguments),
     Completions(completions::Arguments),
-    #[command(hide = true)]
     Worker(worker::Arguments),
 }
 
 /// Runs the command on the process's arguments.
 pub fn main(registry: &Registry) -> ExitCode {
+    of_process(registry, None)
+}
+
+/// As [`main`], with a fleet for `tune --fleet` and `worker --fleet`.
+pub fn main_with(registry: &Registry, fleet: &dyn Fleet) -> ExitCode {
+    of_process(registry, Some(fleet))
+}
+
+fn of_process(registry: &Registry, fleet: Option<&dyn Fleet>) -> ExitCode {
     let (output, failure) = match parse(std::env::args_os()) {
-        Ok(arguments) => (carry_out(registry, &arguments), ExitCode::FAILURE),
+        Ok(arguments) => (carry_out(registry, &arguments, fleet), ExitCode::FAILURE),
         Err(output) => (output, ExitCode::from(USAGE)),
     };
     // A reader that closes the pipe early has read what it wanted.
@@ -100,7 +113,7 @@ pub fn main(registry: &Registry) -> ExitCode {
 
 /// Runs the command on arguments, the first of which is the program's name.
 pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Output {
-    parse(arguments).map_or_else(|output| output, |arguments| carry_out(registry, &arguments))
+    parse(arguments).map_or_else(|output| output, |arguments| carry_out(registry, &arguments, None))
 }
 
 /// The exit status where the arguments are wrong.
@@ -114,7 +127,7 @@ fn parse(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Re
     })
 }
 
-fn carry_out(registry: &Registry, arguments: &Arguments) -> Output {
+fn carry_out(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn Fleet>) -> Output {
     let result = match &arguments.command {
         Command::Spec(arguments) => spec::run(arguments),
         Command::Extract(arguments) => extract::run(arguments),
@@ -123,7 +136,7 @@ fn carry_out(registry: &Registry, arguments: &Arguments) -> Output {
         Command::Space(arguments) => space::run(registry, arguments),
         Command::Lower(arguments) => lower::run(registry, arguments),
         Command::Show(arguments) => show::run(registry, arguments),
-        Command::Tune(arguments) => tune::run(registry, arguments),
+        Command::Tune(arguments) => tune::run(registry, arguments, fleet),
         Command::Bench(arguments) => bench::run(registry, arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Package(arguments) => package::run(registry, arguments),
@@ -135,7 +148,7 @@ fn carry_out(registry: &Registry, arguments: &Arguments) -> Output {
         Command::Capture(arguments) => capture::run(arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
         Command::Completions(arguments) => completions::run(arguments, Arguments::command()),
-        Command::Worker(arguments) => worker::run(arguments),
+        Command::Worker(arguments) => worker::run(registry, arguments, fleet),
     };
     result.unwrap_or_else(|failure| {
         let prefix = if matches!(failure, Failure::Message(_)) { "error: " } else { "" };

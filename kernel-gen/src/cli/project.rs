@@ -246,23 +246,40 @@ impl Project {
 /// The target of that name; without one, the best level of this machine's architecture that the project asks for.
 pub(super) fn target(project: &Project, name: Option<&str>) -> Result<&'static Target, Failure> {
     if let Some(name) = name {
-        let all = || Target::all().iter().map(|t| t.name.as_str());
-        return Target::find(name).ok_or_else(|| {
-            let list: Vec<&str> = all().collect();
-            let hint = closest(name, all()).map(|close| format!("did you mean `{close}`? ")).unwrap_or_default();
-            format!("there is no target `{name}`; {hint}the targets are {}", list.join(", ")).into()
-        });
+        return named(name);
     }
     let arch = std::env::consts::ARCH;
     let first = project.targets(arch).first().copied();
     first.ok_or_else(|| format!("there is no target for {arch}; name one with --target").into())
 }
 
+/// The target of that name.
+pub(super) fn named(name: &str) -> Result<&'static Target, Failure> {
+    let all = || Target::all().iter().map(|t| t.name.as_str());
+    Target::find(name).ok_or_else(|| {
+        let list: Vec<&str> = all().collect();
+        let hint = closest(name, all()).map(|close| format!("did you mean `{close}`? ")).unwrap_or_default();
+        format!("there is no target `{name}`; {hint}the targets are {}", list.join(", ")).into()
+    })
+}
+
+/// Whether this machine's CPU executes the code of a target.
+fn runs_here(target: &Target) -> bool {
+    Isa::from_name(&target.name).is_some_and(Isa::runs_here)
+}
+
+/// The best target that this machine's CPU executes.
+pub(super) fn best_here() -> Result<&'static Target, Failure> {
+    let arch = std::env::consts::ARCH;
+    let best = Target::cpu_levels(arch).into_iter().find(|target| runs_here(target));
+    best.ok_or_else(|| format!("there is no target for {arch}; name one with --target").into())
+}
+
 /// The target of that name; without one, the best that this machine's CPU executes and the project asks for.
 pub(super) fn target_here(project: &Project, name: Option<&str>) -> Result<&'static Target, Failure> {
     let name = name.or_else(|| {
-        let runs = |t: &&&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
-        project.targets(std::env::consts::ARCH).iter().find(runs).map(|t| t.name.as_str())
+        let all = project.targets(std::env::consts::ARCH);
+        all.into_iter().find(|target| runs_here(target)).map(|t| t.name.as_str())
     });
     target(project, name)
 }

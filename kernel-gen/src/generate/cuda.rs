@@ -5,7 +5,7 @@ use super::early::Early;
 use super::error::{Cause, GenerateError};
 use super::own_code::OwnCode;
 use crate::emit::cuda::{self, Arch, CudaOptions, Param};
-use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
+use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS};
 use crate::ir::Kernel;
 use crate::lower::{Units, lower_units};
 use crate::stable::fnv1a;
@@ -107,15 +107,11 @@ fn emit(
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();
     let params = emitted.launches.iter().map(|l| l.params.len()).max().unwrap_or(0);
-    if params > MAX_PARAMS || maps > MAX_MAPS {
+    if params > MAX_KERNEL_ARGS || maps > MAX_TENSOR_MAPS {
         return Err(place.fault(Cause::Parameters(format!(
-            "`{}` takes {params} parameters and {maps} tensor maps; the runtime passes at most {MAX_PARAMS} and {MAX_MAPS}",
+            "`{}` takes {params} parameters and {maps} tensor maps; the runtime passes at most {MAX_KERNEL_ARGS} and {MAX_TENSOR_MAPS}",
             options.symbol
         ))));
     }
     Ok(emitted)
 }
-
-/// What the runtime's launches can pass (`MAX_KERNEL_ARGS` and `MAX_TENSOR_MAPS` there).
-const MAX_PARAMS: usize = 20;
-const MAX_MAPS: usize = 8;

@@ -4,6 +4,7 @@ use super::best::{BestRecords, Entry};
 use super::record::Record;
 use super::rules::{Mismatch, Purpose};
 use crate::space::{Config, Fingerprint, Space};
+use crate::target::Target;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -334,11 +335,8 @@ impl<'a> Preference<'a> {
 
 /// Whether two targets are CUDA architectures of one compute capability.
 fn same_capability(a: &str, b: &str) -> bool {
-    let digits = |name: &str| {
-        let rest = name.strip_prefix("sm_")?;
-        Some(rest.trim_end_matches(|c: char| c.is_ascii_alphabetic()).to_string())
-    };
-    digits(a).is_some_and(|a| Some(a) == digits(b))
+    let capability = |name: &str| Target::find(name).and_then(Target::capability);
+    capability(a).is_some_and(|a| Some(a) == capability(b))
 }
 
 /// The config of a record as its template's space writes it now, or why the record may not be used. The space of another

@@ -7,6 +7,7 @@
 //! in which it proposed, so the same seed and the same outcomes give the same proposals on any machine.
 
 pub mod bench;
+pub mod fleet;
 pub mod landscape;
 pub mod measure;
 pub mod progress;

@@ -1,5 +1,6 @@
 //! The arguments of `kernel-gen tune`.
 
+use crate::cli::fleet::FleetOptions;
 use crate::cli::measuring::{Measured, Measuring, seconds};
 use clap::Args;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ use std::path::PathBuf;
 ///   kernel-gen tune --workload matmul-f16.f32-m1024n1024k1024-nn --target sm_90a --seconds 60
 ///
 ///   kernel-gen tune --replay landscape.txt --tuner model --seed 3     no device is needed
+///
+///   kernel-gen-fleet tune --fleet nats://host:4222 --target sm_90a     the workers of a fleet measure
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub(in crate::cli) struct Arguments {
@@ -29,6 +32,8 @@ pub(in crate::cli) struct Arguments {
     pub(super) measured: Measured,
     #[command(flatten)]
     pub(super) measuring: Measuring,
+    #[command(flatten)]
+    pub(super) fleet: FleetOptions,
     /// Only this template; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(super) template: Vec<String>,

@@ -10,12 +10,14 @@ mod write;
 
 pub(super) use arguments::Arguments;
 
+use super::fleet::of_program;
 use super::interrupt::stop_on_interrupt;
 use super::output::{Failure, Output};
 use crate::diagnostic::closest;
 use crate::records::log::{ComparedConfig, LogWriter, Machine, Run};
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::templates::Registry;
+use crate::tune::fleet::Fleet;
 use crate::tune::measure::{self, Measurer};
 use crate::tune::progress::{Progress, Style, counted, table};
 use crate::tune::replay::Replay;
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use write::{Written, can_be_written, write_records};
 
-pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+pub(super) fn run(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn Fleet>) -> Result<Output, Failure> {
     let kind = tuner::Kind::from_name(&arguments.tuner).ok_or_else(|| {
         let all: Vec<&str> = tuner::Kind::ALL.iter().map(|k| k.name()).collect();
         let close = closest(&arguments.tuner, tuner::Kind::names());
@@ -59,17 +61,23 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         let known = Known::new(registry, &project, arguments, &plan, None)?;
         return Ok(Output::success(described(&plan, &known, &arguments.options(&plan))));
     }
-    arguments.measured.check_threads(threads)?;
+    let place = arguments.fleet.place();
+    if place.is_none() {
+        arguments.measured.check_threads(threads)?;
+    }
     std::thread::scope(|scope| {
         let options = measure::Options {
-            device: arguments.measured.device()?,
+            device: if place.is_none() { arguments.measured.device()? } else { 0 },
             threads: threads as usize,
             seed: arguments.seed.wrapping_add(1),
             ..measure::Options::default()
         };
         let options = arguments.measuring.applied(options);
         let settings = options.settings(target);
-        let mut attached = measure::for_target(scope, target, options).map_err(|e| e.to_string())?;
+        let mut attached = match &place {
+            Some(place) => of_program(fleet)?.attach(scope, target, &options, place)?,
+            None => measure::for_target(scope, target, options).map_err(|e| e.to_string())?,
+        };
         let bench = Bench { settings: Some(settings), ..Bench::of(&attached.provenance) };
         let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
         tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer)

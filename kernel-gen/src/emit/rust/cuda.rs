@@ -7,7 +7,6 @@ use super::items::{CudaProgram, CudaVariant};
 use super::writer::{RT, V, choice, first, line};
 use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
 use crate::emit::escape::rust_literal;
-use crate::ir::First;
 
 /// Writes the table as an argument of the entry's constructor. Images lie in `folder`, below the build script's `OUT_DIR`.
 pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], folder: &str) {
@@ -75,7 +74,6 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
 }
 
 fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) {
-    let overlap = launch.overlap.as_ref().map_or("None".to_string(), |early| format!("Some(&{early:?})"));
     let arg = |param: &Param| match param {
         Param::Buffer { index, .. } => format!("{RT}::cuda::KernelArg::Param({index})"),
         Param::Workspace { offset, .. } => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
@@ -86,35 +84,21 @@ fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) 
         }
     };
     let args: Vec<String> = launch.params.iter().map(arg).collect();
-    let Launch { symbol: kernel, grid, block, cluster, dynamic_shared_bytes: shared_bytes, first, .. } = launch;
-    let (grid, block, cluster, shared_bytes, first) = (*grid, *block, *cluster, *shared_bytes, *first);
-    let early_units = launch.early_units;
-    let shape = LaunchShape { kernel, grid, block, cluster, shared_bytes, early_units, first };
-    launch_table(out, depth, &shape, &overlap, &args);
+    launch_table(out, depth, launch, &args);
 }
 
-/// What a launch asks for, besides its arguments.
-pub(super) struct LaunchShape<'a> {
-    pub(super) kernel: &'a str,
-    pub(super) grid: [u32; 3],
-    pub(super) block: [u32; 3],
-    pub(super) cluster: [u32; 3],
-    pub(super) shared_bytes: u32,
-    pub(super) early_units: i64,
-    pub(super) first: Option<(usize, First)>,
-}
-
-/// The table of a launch; `overlap` and `args` are text.
-pub(super) fn launch_table(out: &mut String, depth: usize, shape: &LaunchShape<'_>, overlap: &str, args: &[String]) {
+/// The table of a launch; its arguments are text.
+pub(super) fn launch_table(out: &mut String, depth: usize, launch: &Launch, args: &[String]) {
     line(out, depth, &format!("{RT}::cuda::Launch {{"));
-    line(out, depth + 1, &format!("kernel: {},", rust_literal(shape.kernel)));
-    line(out, depth + 1, &format!("grid: {:?},", shape.grid));
-    line(out, depth + 1, &format!("block: {:?},", shape.block));
-    line(out, depth + 1, &format!("cluster: {:?},", shape.cluster));
-    line(out, depth + 1, &format!("shared_bytes: {},", shape.shared_bytes));
+    line(out, depth + 1, &format!("kernel: {},", rust_literal(&launch.symbol)));
+    line(out, depth + 1, &format!("grid: {:?},", launch.grid));
+    line(out, depth + 1, &format!("block: {:?},", launch.block));
+    line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));
+    line(out, depth + 1, &format!("shared_bytes: {},", launch.dynamic_shared_bytes));
+    let overlap = launch.overlap.as_ref().map_or("None".into(), |early| format!("Some(&{early:?})"));
     line(out, depth + 1, &format!("overlap: {overlap},"));
-    line(out, depth + 1, &format!("early_units: {},", shape.early_units));
-    let first = shape.first.map_or("None".into(), |(axis, of)| format!("Some(({axis}, {}))", self::first(of)));
+    line(out, depth + 1, &format!("early_units: {},", launch.early_units));
+    let first = launch.first.map_or("None".into(), |(axis, of)| format!("Some(({axis}, {}))", self::first(of)));
     line(out, depth + 1, &format!("first: {first},"));
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
     line(out, depth, "},");

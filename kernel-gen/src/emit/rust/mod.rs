@@ -32,6 +32,12 @@ use writer::line;
 /// The format of generated code: the number of the runtime's module of constructors that it names.
 const FORMAT: u32 = 2;
 
+/// Most parameters that a launch of the runtime passes, arrays and others.
+pub const MAX_KERNEL_ARGS: usize = 20;
+
+/// Most tensor maps that a program of the runtime has.
+pub const MAX_TENSOR_MAPS: usize = 8;
+
 /// The file of these items: what the runtime's macro includes. A runtime that reads another format says so, and nothing else.
 pub fn file(items: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");

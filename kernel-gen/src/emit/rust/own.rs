@@ -1,9 +1,9 @@
 //! The module of CUDA code of the user's own.
 
-use super::cuda::{LaunchShape, arch, launch_table};
+use super::cuda::{arch, launch_table};
 use super::items::Choice;
 use super::writer::{RT, USE_RT, V, choice, line};
-use crate::emit::cuda::Arch;
+use crate::emit::cuda::{Arch, Launch};
 use crate::emit::escape::{comment, rust_literal};
 
 /// What `[[extern]]` makes of CUDA code.
@@ -190,17 +190,18 @@ fn variants(out: &mut String, module: &OwnModule, kernel: &OwnKernel, args: &[St
         line(out, 6, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {})),", rust_literal(&path)));
         line(out, 6, &format!("&SLOT_{v},"));
         line(out, 6, "&[");
-        let OwnKernel { name, grid, block, shared_bytes, .. } = kernel;
-        let shape = LaunchShape {
-            kernel: name,
-            grid: *grid,
-            block: *block,
+        let launch = Launch {
+            symbol: kernel.name.clone(),
+            grid: kernel.grid,
+            block: kernel.block,
             cluster: [1; 3],
-            shared_bytes: *shared_bytes,
+            dynamic_shared_bytes: kernel.shared_bytes,
+            overlap: None,
             early_units: 1,
             first: None,
+            params: vec![],
         };
-        launch_table(out, 7, &shape, "None", args);
+        launch_table(out, 7, &launch, args);
         line(out, 6, "],");
         line(out, 6, "&[],");
         line(out, 6, "0,");

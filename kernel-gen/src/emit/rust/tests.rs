@@ -184,3 +184,10 @@ fn the_file_names_its_format_and_its_generator_in_one_macro_around_all_items() {
     // The module of constructors is the one that the format has.
     assert_eq!(V, format!("v{FORMAT}"));
 }
+
+#[cfg(feature = "tune")]
+#[test]
+fn the_limits_of_launches_are_the_runtimes() {
+    use kernel_gen_runtime::cuda;
+    assert_eq!((MAX_KERNEL_ARGS, MAX_TENSOR_MAPS), (cuda::MAX_KERNEL_ARGS, cuda::MAX_TENSOR_MAPS));
+}

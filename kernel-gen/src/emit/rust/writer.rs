@@ -49,6 +49,7 @@ pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
 }
 
 /// How many iterations of a loop run for a number of units.
-pub(super) fn first(First { per, of, times, .. }: First) -> String {
+pub(super) fn first(First { per, of, times, by }: First) -> String {
+    debug_assert_eq!(by, 1, "rounds are loops inside of a kernel, which the runtime does not count");
     format!("{RT}::generated::{V}::First {{ per: {per}, of: {of}, times: {times} }}")
 }

@@ -18,8 +18,7 @@
 //! Epilogues of the workload come with the engine. What all of it makes goes through the same verifier as every kernel, so a wrong index
 //! is an error of the build. `examples/custom-template` has a template of 16-bit products in a hundred lines.
 
-pub use super::cut::Cut;
-pub use super::cut::{Layout, Whole};
+pub use super::cut::{Cut, Layout, Whole};
 pub use super::family::{Case, Family, Field, Knobs, Needs, Plan, Search, Store, built, unknown};
 pub use super::guards::inside;
 pub use super::mma::{Reduce, Sizes as TensorCoreSizes, TensorCores, device as with_tensor_cores};

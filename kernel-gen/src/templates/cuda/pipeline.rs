@@ -18,8 +18,7 @@
 //! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
 //! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
-use super::cut::Whole;
-use super::cut::{Cut, is_narrow};
+use super::cut::{Cut, Whole, is_narrow};
 use super::guards::inside;
 use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};

@@ -4,8 +4,7 @@
 //! within a tap, through the input channels of a group, which lie side by side in memory. Each group is a product of the batch. What a thread has to know of a row does
 //! not change from step to step; what a tap adds is the same for all rows.
 
-use super::cut::Cut;
-use super::cut::{Layout, Whole};
+use super::cut::{Cut, Layout, Whole};
 use super::guards::inside;
 use super::product::{Column, Element, Piece, Product};
 use crate::ir::Expr;

@@ -14,8 +14,7 @@
 //!   one: output `o = p + stride * i` of phase `p` meets tap `k` where `k * dilation = o + before` modulo the stride. Each phase
 //!   is a product of the batch. Phases differ in how many taps they have, and go through as many steps.
 
-use super::cut::Cut;
-use super::cut::{Layout, Whole};
+use super::cut::{Cut, Layout, Whole};
 use super::launch::pack_rows;
 use super::model::ceil_div;
 use super::outer::VECTOR;

@@ -2,8 +2,7 @@
 
 use crate::ir::{DType, Kernel};
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::cut::{Cut, is_narrow};
-use crate::templates::cuda::cut::{Layout, Whole};
+use crate::templates::cuda::cut::{Cut, Layout, Whole, is_narrow};
 use crate::templates::cuda::family::{Store, knobs, words};
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::pipeline;

@@ -2,8 +2,7 @@
 
 use crate::ir::Kernel;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::cut::Cut;
-use crate::templates::cuda::cut::{Layout, Whole};
+use crate::templates::cuda::cut::{Cut, Layout, Whole};
 use crate::templates::cuda::family::knobs;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outer::{LANES, VECTOR};

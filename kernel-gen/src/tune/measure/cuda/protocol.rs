@@ -4,8 +4,7 @@
 //! kernel prints comes between frames and is skipped.
 
 use crate::emit::cuda::Launch;
-use crate::records::{Failure, FailureKind, Outcome, Timing};
-use crate::tune::measure::{PeerTiming, Sampling};
+use crate::tune::measure::{PeerTiming, Sampling, WireOutcome};
 use crate::workload::special::Reach;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -104,33 +103,6 @@ pub(super) struct Device {
     pub(super) clock_mhz: u32,
     pub(super) uuid: String,
     pub(super) driver: (u32, u32),
-}
-
-/// An outcome on its way.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) enum WireOutcome {
-    Timed(Timing),
-    Failed { kind: String, detail: String },
-}
-
-impl From<Result<Timing, Failure>> for WireOutcome {
-    fn from(outcome: Result<Timing, Failure>) -> Self {
-        match outcome {
-            Ok(timing) => WireOutcome::Timed(timing),
-            Err(Failure { kind, detail }) => WireOutcome::Failed { kind: kind.name().to_string(), detail },
-        }
-    }
-}
-
-impl From<WireOutcome> for Outcome {
-    fn from(outcome: WireOutcome) -> Self {
-        match outcome {
-            WireOutcome::Timed(timing) => Outcome::Timed(timing),
-            WireOutcome::Failed { kind, detail } => {
-                Outcome::Failed(Failure { kind: FailureKind::from_name(&kind).unwrap_or(FailureKind::Worker), detail })
-            }
-        }
-    }
 }
 
 /// Writes a frame.

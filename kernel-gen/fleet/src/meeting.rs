@@ -1,0 +1,172 @@
+//! The server, and what a fleet keeps there.
+
+use async_nats::ConnectOptions;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, RetentionPolicy, Stream};
+use async_nats::jetstream::{Context, kv, new};
+use kernel_gen::tune::fleet::Place;
+use kernel_gen::tune::fleet::wire::{MOST_BYTES, Presence, parse};
+use kernel_gen::tune::measure::Provenance;
+use std::time::{Duration, Instant};
+
+/// How long the server remembers the name of a message, so that it takes it once.
+const REMEMBERED: Duration = Duration::from_secs(120);
+
+/// How long to try to meet: a server that has just begun takes connections before it has its streams.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A fleet's streams and bucket.
+#[derive(Clone)]
+pub(crate) struct Meeting {
+    pub(crate) server: Context,
+    pub(crate) jobs: Stream,
+    pub(crate) results: Stream,
+    pub(crate) devices: kv::Store,
+    pub(crate) place: Place,
+}
+
+/// A kind of device: those that one session's requests may go to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    pub(crate) target: String,
+    pub(crate) device: String,
+}
+
+impl Kind {
+    /// The kind of a device.
+    pub(crate) fn of(provenance: &Provenance) -> Kind {
+        Kind { target: provenance.target.clone(), device: provenance.device.clone() }
+    }
+
+    /// As a part of subjects and names.
+    fn token(&self) -> (String, String) {
+        (token(&self.target), token(&self.device))
+    }
+}
+
+/// A text as one token of a subject or a key: what neither has becomes `-`.
+pub(crate) fn token(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
+    let token: String = text.chars().map(plain).take(80).collect();
+    if token.is_empty() { "-".to_string() } else { token }
+}
+
+impl Meeting {
+    /// Connects, and makes what is not there yet.
+    pub(crate) async fn at(place: &Place) -> Result<Meeting, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Meeting::try_at(place).await {
+                Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(500)).await,
+                met => return met,
+            }
+        }
+    }
+
+    async fn try_at(place: &Place) -> Result<Meeting, String> {
+        let shown = place.shown();
+        let mut options = ConnectOptions::new().name("kernel-gen").connection_timeout(PATIENCE);
+        if let Some(file) = &place.credentials {
+            let read = options.credentials_file(file).await;
+            options = read.map_err(|e| format!("{}: not a file of credentials: {e}", file.display()))?;
+        }
+        if let Some(file) = &place.authority {
+            options = options.add_root_certificates(file.clone()).require_tls(true);
+        }
+        let help = "is a NATS server there, and are name, password and certificates right?";
+        let client = options.connect(&place.url).await.map_err(|e| format!("{shown}: no connection: {e}; {help}"))?;
+        let server = new(client);
+        let told = |e: &dyn std::fmt::Display| format!("{shown}: {e}; does its server run with JetStream (`-js`)?");
+        let name = &place.stream;
+        let stream = |what: &str, subjects: Vec<String>, retention| Config {
+            name: format!("{name}-{what}"),
+            subjects,
+            retention,
+            max_message_size: MOST_BYTES as i32,
+            duplicate_window: REMEMBERED,
+            ..Config::default()
+        };
+        let jobs = stream("jobs", vec![format!("{name}.jobs.>")], RetentionPolicy::WorkQueue);
+        let jobs = server.get_or_create_stream(jobs).await.map_err(|e| told(&e))?;
+        let subjects = vec![format!("{name}.results.>"), format!("{name}.dead")];
+        let results = stream("results", subjects, RetentionPolicy::Limits);
+        let results = server.get_or_create_stream(results).await.map_err(|e| told(&e))?;
+        let bucket = format!("{name}-devices");
+        let devices = match server.get_key_value(&bucket).await {
+            Ok(devices) => devices,
+            Err(_) => {
+                let config = kv::Config { bucket, history: 1, max_age: place.lease, ..kv::Config::default() };
+                server.create_key_value(config).await.map_err(|e| told(&e))?
+            }
+        };
+        Ok(Meeting { server, jobs, results, devices, place: place.clone() })
+    }
+
+    fn subject(&self, what: &str, kind: &Kind) -> String {
+        let (target, device) = kind.token();
+        format!("{}.{what}.{target}.{device}", self.place.stream)
+    }
+
+    /// Where requests to a kind of device go.
+    pub(crate) fn to_jobs(&self, kind: &Kind) -> String {
+        self.subject("jobs", kind)
+    }
+
+    /// Where replies of a kind of device go.
+    pub(crate) fn to_results(&self, kind: &Kind) -> String {
+        self.subject("results", kind)
+    }
+
+    /// Where goes what nobody can read.
+    pub(crate) fn to_dead(&self) -> String {
+        format!("{}.dead", self.place.stream)
+    }
+
+    /// The queue of a kind of device, which all its workers share.
+    pub(crate) async fn queue(&self, kind: &Kind) -> Result<PullConsumer, String> {
+        let (target, device) = kind.token();
+        let name = format!("{target}_{device}");
+        let config = pull::Config {
+            durable_name: Some(name.clone()),
+            filter_subject: self.to_jobs(kind),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.place.lease,
+            max_ack_pending: 100_000,
+            ..pull::Config::default()
+        };
+        self.jobs.get_or_create_consumer(&name, config).await.map_err(|e| e.to_string())
+    }
+
+    /// Publishes until the server has it. Of messages of one name it keeps the first.
+    pub(crate) async fn publish(&self, subject: &str, name: &str, payload: Vec<u8>) {
+        loop {
+            let message = PublishMessage::build().payload(payload.clone().into()).message_id(name);
+            let sent = match self.server.send_publish(subject.to_string(), message).await {
+                Ok(sent) => sent.await.map(|_| ()),
+                Err(error) => Err(error),
+            };
+            if sent.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// The workers that have a device now.
+    pub(crate) async fn present(&self) -> Result<Vec<Presence>, String> {
+        use futures_util::TryStreamExt;
+        let keys: Vec<String> = match self.devices.keys().await {
+            Ok(keys) => keys.try_collect().await.map_err(|e| e.to_string())?,
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut all = vec![];
+        for key in keys {
+            // A lease may have ended since, and what stands there may be anybody's.
+            if let Ok(Some(value)) = self.devices.get(key).await {
+                all.extend(parse::<Presence>(&value).ok());
+            }
+        }
+        Ok(all)
+    }
+}

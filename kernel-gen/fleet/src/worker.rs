@@ -1,0 +1,392 @@
+//! The side of a worker: it takes requests for its device, measures, replies, and then acknowledges.
+
+use crate::meeting::{Kind, Meeting, token};
+use crate::session::dead;
+use async_nats::jetstream::AckKind;
+use async_nats::jetstream::message::Acker;
+use futures_util::StreamExt;
+use kernel_gen::records::{Failure, FailureKind, Outcome};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::Registry;
+use kernel_gen::tune::Task;
+use kernel_gen::tune::fleet::Place;
+use kernel_gen::tune::fleet::wire::{Measuring, Presence, Reply, Request, WIRE, parse};
+use kernel_gen::tune::measure::{Attached, JobId, Options, Provenance, WireOutcome, for_target};
+use kernel_gen::tune::session::Stop;
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A request that has been delivered so often has cost as many workers, and is answered with a failure.
+const DELIVERIES: i64 = 5;
+
+/// How long to wait for requests before looking at anything else.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A request that this worker has taken, by a number of its own.
+struct Taken {
+    number: u64,
+    request: Request,
+    /// Whether it came so often that it is to be answered whatever happens.
+    last: bool,
+}
+
+/// What becomes of a request.
+enum Verdict {
+    Reply(Box<Reply>),
+    /// Another worker is to have it.
+    Back,
+    /// No worker can do anything with it.
+    Refused(String),
+}
+
+type Done = (u64, Verdict);
+
+/// Works until it is told to stop.
+pub(crate) fn work(
+    registry: &Registry,
+    target: &'static Target,
+    options: &Options,
+    place: &Place,
+    stop: &Stop,
+) -> Result<String, String> {
+    std::thread::scope(|scope| {
+        // The device first: without one nothing is promised to anybody.
+        let attached = for_target(scope, target, options.clone()).map_err(|e| e.to_string())?;
+        let (provenance, capacity) = (attached.provenance.clone(), attached.measurer.capacity());
+        let worker = name(&provenance);
+        let presence = Presence { wire: WIRE, worker: worker.clone(), provenance: provenance.clone(), capacity };
+        let (give, requests) = channel();
+        let (done, verdicts) = unbounded_channel();
+        let (tell, ended) = channel();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|e| format!("no thread for the network: {e}"))?;
+        let (place, stop) = (place.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let _ = tell.send(runtime.block_on(serve(place, presence, give, verdicts, stop)));
+        });
+        let mut worker = Worker {
+            scope,
+            registry,
+            target,
+            options: options.clone(),
+            attached: None,
+            idle: Some(attached),
+            name: worker,
+            provenance: provenance.clone(),
+            running: HashMap::new(),
+            done,
+            measured: 0,
+        };
+        worker.run(&requests);
+        let (measured, name) = (worker.measured, worker.name.clone());
+        drop(worker);
+        ended.recv().map_err(|_| "the connection has ended".to_string())??;
+        Ok(format!("{name} measured {measured} configs on {provenance}\n"))
+    })
+}
+
+/// The worker's name: the machine and the process.
+fn name(provenance: &Provenance) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { provenance.device.as_str() } else { host.trim() };
+    format!("{}-{}", token(host), std::process::id())
+}
+
+struct Worker<'scope, 'env, 'r> {
+    scope: &'scope Scope<'scope, 'env>,
+    registry: &'r Registry,
+    target: &'static Target,
+    options: Options,
+    /// What measures, and how.
+    attached: Option<(Measuring, Attached<'scope, 'r>)>,
+    /// What was attached before any request said how to measure.
+    idle: Option<Attached<'scope, 'r>>,
+    name: String,
+    provenance: Provenance,
+    running: HashMap<u64, Taken>,
+    done: UnboundedSender<Done>,
+    measured: u64,
+}
+
+impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
+    /// Takes requests and measures until nobody gives any.
+    fn run(&mut self, requests: &Receiver<Taken>) {
+        loop {
+            let wait = if self.running.is_empty() { TICK } else { Duration::ZERO };
+            match requests.recv_timeout(wait) {
+                Ok(taken) => self.begin(taken),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => self.outcome(TICK / 5),
+            }
+        }
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while !self.running.is_empty() {
+            self.outcome(TICK);
+        }
+    }
+
+    fn end(&self, number: u64, verdict: Verdict) {
+        // The network's side may have ended: then the request goes to another worker.
+        let _ = self.done.send((number, verdict));
+    }
+
+    /// The measurer that measures as a request says. Another one ends what the one before has under way first.
+    fn measurer(&mut self, request: &Request) -> Result<&mut Attached<'scope, 'r>, String> {
+        if self.attached.as_ref().is_none_or(|(how, _)| *how != request.measuring) {
+            let options = request.measuring.applied(&self.options)?;
+            self.drain();
+            (self.attached, self.idle) = (None, None);
+            let attached = for_target(self.scope, self.target, options).map_err(|e| e.to_string())?;
+            self.attached = Some((request.measuring.clone(), attached));
+        }
+        self.attached.as_mut().map(|(_, attached)| attached).ok_or_else(|| "nothing measures".to_string())
+    }
+
+    /// Gives back what this worker cannot measure: another one may be of the version that it is for. What several could
+    /// not is answered.
+    fn refuse(&mut self, taken: &Taken, cause: String) {
+        if !taken.last {
+            return self.end(taken.number, Verdict::Refused(cause));
+        }
+        let failure = Failure { kind: FailureKind::Worker, detail: format!("{} refuses it: {cause}", self.name) };
+        let outcomes = vec![Outcome::Failed(failure); taken.request.candidates.len()];
+        self.reply(taken, outcomes, None);
+    }
+
+    fn begin(&mut self, taken: Taken) {
+        let registry = self.registry;
+        let number = taken.number;
+        let tasks = match self.prepared(registry, &taken.request) {
+            Ok(tasks) => tasks,
+            Err(cause) => return self.refuse(&taken, cause),
+        };
+        if let Err(cause) = self.measurer(&taken.request) {
+            return self.refuse(&taken, cause);
+        }
+        if taken.request.comparison.is_some() {
+            self.drain();
+            let candidates: Vec<(&Task<'r>, &Config)> = tasks.iter().map(|(task, config)| (task, config)).collect();
+            let began = Instant::now();
+            let Some((_, attached)) = &mut self.attached else { return };
+            let outcomes = attached.measurer.compare(&candidates);
+            return self.reply(&taken, outcomes, Some(began.elapsed()));
+        }
+        if let (Some((_, attached)), Some((task, config))) = (&mut self.attached, tasks.first()) {
+            attached.measurer.submit(JobId(number), task, config);
+            self.running.insert(number, taken);
+        }
+    }
+
+    /// The tasks of a request, if this worker can have them.
+    fn prepared(&self, registry: &'r Registry, request: &Request) -> Result<Vec<(Task<'r>, Config)>, String> {
+        if request.target != self.target.name {
+            return Err(format!("it is for {}, this worker has {}", request.target, self.target.name));
+        }
+        let tasks = request.tasks(registry)?;
+        match (&request.comparison, tasks.len()) {
+            (None, n) if n != 1 => Err(format!("{n} candidates, and no comparison")),
+            _ => Ok(tasks),
+        }
+    }
+
+    /// Waits for an outcome and replies.
+    fn outcome(&mut self, wait: Duration) {
+        let Some((_, attached)) = &mut self.attached else { return };
+        let Some((JobId(number), outcome)) = attached.measurer.next(wait) else { return };
+        let cost = attached.measurer.last_cost();
+        if let Some(taken) = self.running.remove(&number) {
+            self.reply(&taken, vec![outcome], cost);
+        }
+    }
+
+    fn reply(&mut self, taken: &Taken, outcomes: Vec<Outcome>, cost: Option<Duration>) {
+        let of_worker = |o: &Outcome| matches!(o, Outcome::Failed(failure) if failure.kind == FailureKind::Worker);
+        // What says nothing of the config is held against this worker, and another one is asked.
+        if outcomes.iter().any(of_worker) && !taken.last {
+            return self.end(taken.number, Verdict::Back);
+        }
+        self.measured += outcomes.len() as u64;
+        let reply = Reply {
+            wire: WIRE,
+            request: taken.request.id(),
+            worker: self.name.clone(),
+            provenance: self.provenance.clone(),
+            cost_s: cost.map(|cost| cost.as_secs_f64()),
+            outcomes: outcomes.into_iter().map(WireOutcome::from).collect(),
+        };
+        self.end(taken.number, Verdict::Reply(Box::new(reply)));
+    }
+}
+
+/// The network's side: holds the device's lease, takes requests, keeps them, replies and acknowledges.
+async fn serve(
+    place: Place,
+    presence: Presence,
+    give: Sender<Taken>,
+    mut verdicts: UnboundedReceiver<Done>,
+    stop: Stop,
+) -> Result<(), String> {
+    let meeting = Meeting::at(&place).await?;
+    let kind = Kind::of(&presence.provenance);
+    let mut lease = Lease::of(&meeting, &presence).await?;
+    let mut taken: HashMap<u64, Acker> = HashMap::new();
+    let (mut next, mut renewed) = (0, Instant::now());
+    let mut give = Some(give);
+    let mut queue = None;
+    loop {
+        if stop.is_asked() {
+            // Nothing more is given; what is under way comes back.
+            give = None;
+        }
+        // What is done is told before it is acknowledged.
+        loop {
+            let wait = if give.is_none() { TICK } else { Duration::ZERO };
+            let done = match tokio::time::timeout(wait, verdicts.recv()).await {
+                Ok(Some(done)) => done,
+                Ok(None) => {
+                    lease.end(&meeting).await;
+                    return Ok(());
+                }
+                Err(_) => break,
+            };
+            let (number, verdict) = done;
+            let Some(acker) = taken.remove(&number) else { continue };
+            finish(&meeting, &kind, acker, verdict).await;
+        }
+        if renewed.elapsed() > place.lease / 4 {
+            renewed = Instant::now();
+            lease.renew(&meeting).await?;
+            for acker in taken.values() {
+                // Where that does not arrive, the request goes to another worker, and the first reply counts.
+                let _ = acker.ack_with(AckKind::Progress).await;
+            }
+        }
+        let free = presence.capacity.saturating_sub(taken.len());
+        let Some(give) = give.as_ref().filter(|_| free > 0) else {
+            tokio::time::sleep(TICK / 5).await;
+            continue;
+        };
+        if queue.is_none() {
+            queue = meeting.queue(&kind).await.ok();
+        }
+        let Some(consumer) = &queue else {
+            tokio::time::sleep(TICK).await;
+            continue;
+        };
+        let fetched = consumer.fetch().max_messages(free).expires(TICK).messages().await;
+        let Ok(mut messages) = fetched else {
+            (queue, _) = (None, tokio::time::sleep(TICK).await);
+            continue;
+        };
+        // Where the server goes away meanwhile, nothing says that there will be no more.
+        while let Ok(Some(Ok(message))) = tokio::time::timeout(place.lease, messages.next()).await {
+            let deliveries = message.info().map_or(1, |info| info.delivered);
+            let (message, acker) = message.split();
+            match parse::<Request>(&message.payload) {
+                Ok(request) => {
+                    taken.insert(next, acker);
+                    let last = deliveries >= DELIVERIES;
+                    if give.send(Taken { number: next, request, last }).is_err() {
+                        return Err("what measures has ended".into());
+                    }
+                    next += 1;
+                }
+                Err(_) => bury(&meeting, acker, &message.payload).await,
+            }
+        }
+    }
+}
+
+/// What nobody can read is kept where somebody may look at it, and is delivered no more.
+async fn bury(meeting: &Meeting, acker: Acker, payload: &[u8]) {
+    let name = format!("j{:032x}", kernel_gen::stable::fnv1a_128(payload));
+    meeting.publish(&meeting.to_dead(), &name, dead(payload)).await;
+    let _ = acker.ack_with(AckKind::Term).await;
+}
+
+async fn finish(meeting: &Meeting, kind: &Kind, acker: Acker, verdict: Verdict) {
+    match verdict {
+        Verdict::Reply(reply) => {
+            let payload = serde_json::to_vec(&reply).unwrap_or_default();
+            meeting.publish(&meeting.to_results(kind), &reply.request, payload).await;
+            // Where that does not arrive, it is measured again, and the server knows the reply's name.
+            let _ = acker.double_ack().await;
+        }
+        Verdict::Back => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_secs(1)))).await),
+        Verdict::Refused(cause) => {
+            eprintln!("kernel-gen: a request was refused: {cause}");
+            let _ = acker.ack_with(AckKind::Nak(Some(Duration::from_secs(5)))).await;
+        }
+    }
+}
+
+/// The device, while it is this worker's.
+struct Lease {
+    key: String,
+    value: Vec<u8>,
+    revision: u64,
+}
+
+impl Lease {
+    /// Takes the device. A worker that was killed has it until its lease ends.
+    async fn of(meeting: &Meeting, presence: &Presence) -> Result<Lease, String> {
+        let device = match &presence.provenance.uuid {
+            Some(uuid) => token(uuid),
+            // Processors are shared by whoever runs there; nobody has them alone.
+            None => token(&presence.worker),
+        };
+        let key = format!("{}_{device}", token(&presence.provenance.target));
+        let value = serde_json::to_vec(presence).map_err(|e| e.to_string())?;
+        let until = Instant::now() + meeting.place.lease + Duration::from_secs(2);
+        loop {
+            if let Ok(revision) = meeting.devices.create(&key, value.clone().into()).await {
+                return Ok(Lease { key, value, revision });
+            }
+            if Instant::now() > until {
+                return Err(format!(
+                    "another worker has {} ({device}), or {} does not answer; one worker measures on a device at a time",
+                    presence.provenance.device,
+                    meeting.place.shown()
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// Keeps it for another while.
+    async fn renew(&mut self, meeting: &Meeting) -> Result<(), String> {
+        let value = || self.value.clone().into();
+        if let Ok(revision) = meeting.devices.update(&self.key, value(), self.revision).await {
+            self.revision = revision;
+            return Ok(());
+        }
+        // The server was away for longer than the lease: it is free, unless somebody else took it.
+        match meeting.devices.create(&self.key, value()).await {
+            Ok(revision) => self.revision = revision,
+            Err(_) => match meeting.devices.get(self.key.as_str()).await {
+                Ok(Some(now)) if now[..] != self.value[..] => {
+                    return Err("another worker has taken the device, which this one had lost".into());
+                }
+                Ok(Some(_)) => {
+                    if let Ok(Some(entry)) = meeting.devices.entry(self.key.as_str()).await {
+                        self.revision = entry.revision;
+                    }
+                }
+                // The server does not answer now; there will be another time.
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    async fn end(&self, meeting: &Meeting) {
+        let _ = meeting.devices.purge(self.key.as_str()).await;
+    }
+}
