@@ -7,8 +7,10 @@ root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 crates=(kernel-gen-records kernel-gen-runtime kernel-gen kernel-gen-build)
-cargo package --quiet --no-verify --allow-dirty --target-dir "$work/target" "${crates[@]/#/--package=}"
-for crate in "${crates[@]}"; do
+# The command with fleets is packed as well, and is no part of a consumer.
+all=("${crates[@]}" kernel-gen-fleet)
+cargo package --quiet --no-verify --allow-dirty --target-dir "$work/target" "${all[@]/#/--package=}"
+for crate in "${all[@]}"; do
   file=("$work"/target/package/"$crate"-[0-9]*.crate)
   tar -xzf "${file[0]}" -C "$work"
   mv "$work/$(basename "${file[0]}" .crate)" "$work/$crate"
