@@ -13,18 +13,20 @@ run() {
   ((status |= PIPESTATUS[0]))
 }
 workspace=(cargo test --target-dir target --workspace --no-fail-fast)
+# The library's unit tests are compiled apart and as fast as can be: optimised, that takes as long as the library again, and they run
+# for seconds.
+units=(cargo test --package kernel-gen --lib --target-dir target/unoptimised --no-fail-fast)
 # While the largest part is compiled, a compiler for the tests that compile CUDA is fetched, a compiler and an emulator for the
 # test that runs kernels for Arm, and a server for those of fleets.
 "${workspace[@]}" --test '*' --no-run &
+CARGO_PROFILE_TEST_OPT_LEVEL=0 "${units[@]}" --no-run &
 source tests/cuda.sh
 source tests/aarch64.sh
 source tests/nats.sh
 wait
 # The library's workspace first, then the suites that are consumer crates with workspaces of their own.
 run "${workspace[@]}" --test '*' -- --show-output
-# The library's unit tests apart and as they are compiled fastest: optimised, that takes as long as the library again, and they run
-# for seconds.
-CARGO_PROFILE_TEST_OPT_LEVEL=0 run cargo test --package kernel-gen --lib --target-dir target/unoptimised --no-fail-fast -- --show-output
+CARGO_PROFILE_TEST_OPT_LEVEL=0 run "${units[@]}" -- --show-output
 run "${workspace[@]}" --exclude kernel-gen --lib -- --show-output
 run "${workspace[@]}" --doc -- --show-output
 run cargo test --manifest-path tests/onnx/Cargo.toml --target-dir target --no-fail-fast -- --show-output

@@ -198,14 +198,14 @@ fn a_session_without_workers_or_server_says_so() {
     let Some(mut server) = Server::start("alone") else { return };
     spec(&server, 1);
     server.kill();
-    let output = ended(server.session("1").spawn().expect("the session starts"), 60);
-    let said = text(&output);
-    assert!(
-        !output.status.success() && said.contains("no connection") && said.contains("is a NATS server there"),
-        "{said}"
-    );
-    let mut plain = Command::new(env!("CARGO_BIN_EXE_kernel-gen-fleet"));
-    let output = plain.args(["worker", "--fleet", "nats://me:secret@127.0.0.1:1"]).output().expect("it runs");
+    let session = server.session("1").spawn().expect("the session starts");
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_kernel-gen-fleet"));
+    worker.args(["worker", "--fleet", "nats://me:secret@127.0.0.1:1"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Both try for a while.
+    let worker = worker.spawn().expect("the worker starts");
+    let said = text(&ended(session, 60));
+    assert!(said.contains("no connection") && said.contains("is a NATS server there"), "{said}");
+    let output = ended(worker, 60);
     let said = text(&output);
     assert!(!output.status.success() && said.contains("nats://127.0.0.1:1: no connection"), "{said}");
     assert!(!said.contains("secret"), "{said}");
