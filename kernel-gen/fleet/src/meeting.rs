@@ -2,12 +2,15 @@
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, Stream};
 use async_nats::jetstream::{Context, kv, new};
+use futures_util::TryStreamExt;
 use kernel_gen::tune::fleet::Place;
 use kernel_gen::tune::fleet::wire::{MOST_BYTES, Presence, parse};
 use kernel_gen::tune::measure::Provenance;
+use kernel_gen::tune::session::Stop;
 use std::time::{Duration, Instant};
 
 /// How long the server remembers the name of a message, so that it takes it once.
@@ -93,14 +96,16 @@ impl Meeting {
         let results = stream("results", subjects, RetentionPolicy::Limits);
         let results = server.get_or_create_stream(results).await.map_err(|e| told(&e))?;
         let bucket = format!("{name}-devices");
-        let devices = match server.get_key_value(&bucket).await {
+        let devices: kv::Store = match server.get_key_value(&bucket).await {
             Ok(devices) => devices,
             Err(_) => {
                 let config = kv::Config { bucket, history: 1, max_age: place.lease, ..kv::Config::default() };
                 server.create_key_value(config).await.map_err(|e| told(&e))?
             }
         };
-        Ok(Meeting { server, jobs, results, devices, place: place.clone() })
+        // One fleet has one lease, that of whoever was there first.
+        let lease = devices.status().await.map_err(|e| told(&e))?.max_age();
+        Ok(Meeting { server, jobs, results, devices, place: Place { lease, ..place.clone() } })
     }
 
     fn subject(&self, what: &str, kind: &Kind) -> String {
@@ -139,23 +144,53 @@ impl Meeting {
     }
 
     /// Publishes until the server has it. Of messages of one name it keeps the first.
-    pub(crate) async fn publish(&self, subject: &str, name: &str, payload: Vec<u8>) {
+    ///
+    /// # Errors
+    /// If the server will never take it, because it is too long, or nobody waits any more.
+    pub(crate) async fn publish(
+        &self,
+        subject: &str,
+        name: &str,
+        payload: Vec<u8>,
+        stop: Option<&Stop>,
+    ) -> Result<(), String> {
+        if payload.len() > MOST_BYTES {
+            return Err(format!("a message of {} bytes is too long", payload.len()));
+        }
+        let (began, mut told) = (Instant::now(), false);
         loop {
             let message = PublishMessage::build().payload(payload.clone().into()).message_id(name);
             let sent = match self.server.send_publish(subject.to_string(), message).await {
                 Ok(sent) => sent.await.map(|_| ()),
                 Err(error) => Err(error),
             };
-            if sent.is_ok() {
-                return;
+            let Err(error) = sent else { return Ok(()) };
+            let is_late = began.elapsed() > PATIENCE;
+            if error.kind() == PublishErrorKind::MaxPayloadExceeded || is_late && stop.is_some_and(Stop::is_asked) {
+                return Err(error.to_string());
+            }
+            if is_late && !told {
+                told = true;
+                eprintln!("kernel-gen: {}: {error}; trying again until it is there", self.place.shown());
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     }
 
+    /// Keeps what nobody can read where somebody may look at it.
+    pub(crate) async fn bury(&self, name: &str, payload: &[u8]) {
+        let beginning = payload[..payload.len().min(4096)].to_vec();
+        let _ = self.publish(&self.to_dead(), name, beginning, None).await;
+    }
+
     /// The workers that have a device now.
     pub(crate) async fn present(&self) -> Result<Vec<Presence>, String> {
-        use futures_util::TryStreamExt;
+        // A key that ends while keys are listed may never come.
+        let listed = tokio::time::timeout(Duration::from_secs(5), self.all_present()).await;
+        listed.unwrap_or_else(|_| Err("no answer".to_string()))
+    }
+
+    async fn all_present(&self) -> Result<Vec<Presence>, String> {
         let keys: Vec<String> = match self.devices.keys().await {
             Ok(keys) => keys.try_collect().await.map_err(|e| e.to_string())?,
             Err(error) => return Err(error.to_string()),

@@ -8,12 +8,12 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::tune::Task;
 use kernel_gen::tune::fleet::Place;
-use kernel_gen::tune::fleet::wire::{Presence, Reply, Request, parse};
+use kernel_gen::tune::fleet::wire::{Measuring, Presence, Reply, Request, parse};
 use kernel_gen::tune::measure::{Attached, JobId, Measurer, Options, Provenance};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -29,6 +29,8 @@ enum Said {
     Device(Box<Provenance>),
     /// A reply, of this session or of one before it.
     Reply(Box<Reply>),
+    /// A request, by its name, that no worker could read, or whose reply nobody can.
+    Unreadable(String, String),
     /// All replies that were there when the session began have been given.
     CaughtUp,
     /// It cannot begin.
@@ -42,8 +44,10 @@ struct Session {
     options: Options,
     /// Requests that no reply has come to, by their names.
     asked: HashMap<String, (Request, Vec<JobId>)>,
-    /// Replies that came before anybody asked: in an earlier session, or to what is compared.
+    /// Replies that came before anybody asked, in an earlier session.
     known: HashMap<String, Reply>,
+    /// The reply to the comparison that is waited for.
+    compared: Option<Reply>,
     ready: VecDeque<(JobId, Outcome, Option<Duration>)>,
     last_cost: Option<Duration>,
     fleet: Arc<Workers>,
@@ -62,16 +66,19 @@ struct Workers {
 
 /// A measurer whose requests go to the workers of a target.
 pub(crate) fn attach<'s>(target: &Target, options: &Options, place: &Place) -> Result<Attached<'s, 's>, String> {
+    Measuring::of(options).applied(options).map_err(|cause| format!("no worker measures so: {cause}"))?;
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{:x}-{:x}", since.as_nanos(), std::process::id());
     let (publish, requests) = unbounded_channel();
     let (tell, said) = channel();
     let fleet = Arc::new(Workers::default());
-    let (wanted, place, workers) = (target.name.clone(), place.clone(), Arc::clone(&fleet));
+    let (wanted, place, workers, session) = (target.name.clone(), place.clone(), Arc::clone(&fleet), name.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|e| format!("no thread for the network: {e}"))?;
     // It ends when the measurer does, which drops the requests' sender.
     std::thread::spawn(move || {
         let failed = tell.clone();
-        if let Err(cause) = runtime.block_on(serve(wanted, place, requests, tell, workers)) {
+        if let Err(cause) = runtime.block_on(serve(wanted, place, session, requests, tell, workers)) {
             let _ = failed.send(Said::Failed(cause));
         }
     });
@@ -80,24 +87,25 @@ pub(crate) fn attach<'s>(target: &Target, options: &Options, place: &Place) -> R
     loop {
         match said.recv().map_err(|_| "the connection has ended".to_string())? {
             Said::Device(device) => provenance = Some(*device),
-            Said::Reply(reply) => drop(known.entry(reply.request.clone()).or_insert(*reply)),
+            Said::Reply(reply) if reply.is_of_configs() => drop(known.entry(reply.request.clone()).or_insert(*reply)),
+            Said::Reply(_) | Said::Unreadable(..) => {}
             Said::CaughtUp => break,
             Said::Failed(cause) => return Err(cause),
         }
     }
     let provenance = provenance.ok_or("the connection has ended")?;
     let provenance = Provenance { threads: options.threads as u32, ..provenance };
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let session = Session {
         publish,
         said,
         options: options.clone(),
         asked: HashMap::new(),
         known,
+        compared: None,
         ready: VecDeque::new(),
         last_cost: None,
         fleet,
-        name: format!("{:x}-{:x}", since.as_nanos(), std::process::id()),
+        name,
         comparisons: 0,
     };
     Ok(Attached { measurer: Box::new(session), provenance })
@@ -107,6 +115,7 @@ pub(crate) fn attach<'s>(target: &Target, options: &Options, place: &Place) -> R
 async fn serve(
     target: String,
     place: Place,
+    session: String,
     mut requests: UnboundedReceiver<Request>,
     tell: Sender<Said>,
     workers: Arc<Workers>,
@@ -116,11 +125,13 @@ async fn serve(
     let kind = Kind::of(&provenance);
     let _ = tell.send(Said::Device(Box::new(provenance)));
     let counting = tokio::spawn(count(meeting.clone(), kind.clone(), workers));
-    let reading = tokio::spawn(read(meeting.clone(), kind.clone(), tell));
+    let reading = tokio::spawn(read(meeting.clone(), kind.clone(), tell.clone()));
     let subject = meeting.to_jobs(&kind);
     while let Some(request) = requests.recv().await {
-        if let Ok(payload) = serde_json::to_vec(&request) {
-            meeting.publish(&subject, &request.id(), payload).await;
+        // The name is of this session: what an earlier one asked for may have been given up since.
+        let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
+        if let Err(cause) = meeting.publish(&subject, &format!("{id}.{session}"), payload, None).await {
+            let _ = tell.send(Said::Unreadable(id, cause));
         }
     }
     counting.abort();
@@ -166,7 +177,11 @@ async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
     let mut last = Instant::now();
     loop {
         // While the server is away, nothing is known of them.
-        if let Ok(present) = meeting.present().await {
+        let present = meeting.present().await;
+        if present.is_err() {
+            last = Instant::now();
+        }
+        if let Ok(present) = present {
             let ours = present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
             let capacity = ours.map(|p| p.capacity.min(1024)).sum();
             workers.capacity.store(capacity, Ordering::Relaxed);
@@ -181,56 +196,56 @@ async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
 
 /// Hands on all replies of the kind, from the first that the server has.
 async fn read(meeting: Meeting, kind: Kind, tell: Sender<Said>) {
-    let mut next = 1;
-    let mut results = meeting.results.clone();
-    let mut there = None;
+    let (mut next, mut caught_up) = (1, false);
+    let (ours, dead) = (meeting.to_results(&kind), meeting.to_dead());
     loop {
-        let last = match (there, results.info().await) {
-            (Some(there), _) => there,
-            (None, Ok(info)) => *there.insert(info.state.last_sequence),
-            (None, Err(_)) => {
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                continue;
-            }
-        };
         let config = push::OrderedConfig {
             deliver_subject: meeting.server.client().new_inbox(),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: next },
             ..push::OrderedConfig::default()
         };
-        if next > last && there.replace(u64::MAX) != Some(u64::MAX) && tell.send(Said::CaughtUp).is_err() {
-            return;
-        }
-        if let Ok(consumer) = results.create_consumer(config).await
-            && let Ok(mut messages) = consumer.messages().await
-        {
-            while let Some(Ok(message)) = messages.next().await {
-                let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { continue };
-                next = next.max(sequence + 1);
-                if message.subject.as_str() == meeting.to_results(&kind) {
-                    match parse::<Reply>(&message.payload) {
-                        Ok(reply) => {
-                            if tell.send(Said::Reply(Box::new(reply))).is_err() {
-                                return;
+        if let Ok(consumer) = meeting.results.create_consumer(config).await {
+            let mut left = consumer.cached_info().num_pending;
+            if let Ok(mut messages) = consumer.messages().await {
+                loop {
+                    if left == 0 && !std::mem::replace(&mut caught_up, true) && tell.send(Said::CaughtUp).is_err() {
+                        return;
+                    }
+                    let Some(Ok(message)) = messages.next().await else { break };
+                    let Ok((sequence, pending)) = message.info().map(|info| (info.stream_sequence, info.pending))
+                    else {
+                        continue;
+                    };
+                    left = pending;
+                    // A consumer that the client made again may begin at the beginning.
+                    if sequence < next {
+                        continue;
+                    }
+                    next = sequence + 1;
+                    let name = message.headers.as_ref().and_then(|h| h.get("Nats-Msg-Id")).map(|name| name.to_string());
+                    let said = if message.subject.as_str() == ours {
+                        match parse::<Reply>(&message.payload) {
+                            Ok(reply) => Said::Reply(Box::new(reply)),
+                            Err(cause) => {
+                                let id = name.unwrap_or_default();
+                                let id = id.split('.').next().unwrap_or_default().to_string();
+                                Said::Unreadable(id, format!("nobody can read the reply: {cause}"))
                             }
                         }
-                        Err(_) => {
-                            meeting.publish(&meeting.to_dead(), &format!("r{sequence}"), dead(&message.payload)).await
-                        }
+                    } else if message.subject.as_str() == dead {
+                        let id = name.unwrap_or_default().trim_start_matches('j').to_string();
+                        Said::Unreadable(id, "no worker can read the request".to_string())
+                    } else {
+                        continue;
+                    };
+                    if tell.send(said).is_err() {
+                        return;
                     }
-                }
-                if next > last && there.replace(u64::MAX) != Some(u64::MAX) && tell.send(Said::CaughtUp).is_err() {
-                    return;
                 }
             }
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-}
-
-/// The beginning of a message that nobody can read.
-pub(crate) fn dead(payload: &[u8]) -> Vec<u8> {
-    payload[..payload.len().min(4096)].to_vec()
 }
 
 fn lost(detail: String) -> Outcome {
@@ -260,13 +275,20 @@ impl Session {
         (outcomes, cost)
     }
 
-    /// Takes a reply: to a trial that was asked for, or to be looked up.
+    /// Takes a reply: to what was asked for, or to be looked up.
     fn take(&mut self, reply: Reply) {
-        let Some((request, jobs)) = self.asked.remove(&reply.request) else {
-            self.known.entry(reply.request.clone()).or_insert(reply);
+        let asked = self.asked.remove(&reply.request);
+        if let Some((request, _)) = &asked
+            && request.comparison.is_some()
+        {
+            self.compared = Some(reply);
             return;
-        };
-        self.known.insert(reply.request.clone(), reply.clone());
+        }
+        // What says nothing of a config is no reason not to ask again.
+        if reply.is_of_configs() {
+            self.known.entry(reply.request.clone()).or_insert_with(|| reply.clone());
+        }
+        let Some((request, jobs)) = asked else { return };
         let (outcomes, cost) = Session::outcomes(reply, &request);
         for (job, outcome) in jobs.into_iter().zip(outcomes.iter().cycle()) {
             self.ready.push_back((job, outcome.clone(), cost));
@@ -275,8 +297,20 @@ impl Session {
 
     /// Hears what is said within a time; fails what nobody is there for.
     fn hear(&mut self, wait: Duration) {
-        if let Ok(Said::Reply(reply)) = self.said.recv_timeout(wait) {
-            self.take(*reply);
+        match self.said.recv_timeout(wait) {
+            Ok(Said::Reply(reply)) => self.take(*reply),
+            Ok(Said::Unreadable(id, cause)) => {
+                let jobs = self.asked.remove(&id).map(|(_, jobs)| jobs).unwrap_or_default();
+                self.ready.extend(jobs.into_iter().map(|job| (job, lost(cause.clone()), None)));
+            }
+            Ok(_) => {}
+            // The network's side has ended, and with it all that was asked.
+            Err(RecvTimeoutError::Disconnected) => {
+                for (_, (_, jobs)) in self.asked.drain() {
+                    self.ready.extend(jobs.into_iter().map(|job| (job, lost("the connection has ended".into()), None)));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
         }
         let gone = self.fleet.gone_s.load(Ordering::Relaxed);
         if gone > FIRST.as_secs() {
@@ -344,7 +378,7 @@ impl<'r> Measurer<'r> for Session {
         while self.asked.contains_key(&name) {
             self.hear(Duration::from_millis(200));
         }
-        match self.known.remove(&name) {
+        match self.compared.take().filter(|reply| reply.request == name) {
             Some(reply) => Session::outcomes(reply, &request).0,
             None => vec![lost("no worker is there".to_string()); candidates.len()],
         }

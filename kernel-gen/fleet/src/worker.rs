@@ -1,12 +1,12 @@
 //! The side of a worker: it takes requests for its device, measures, replies, and then acknowledges.
 
 use crate::meeting::{Kind, Meeting, token};
-use crate::session::dead;
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::message::Acker;
 use futures_util::StreamExt;
 use kernel_gen::records::{Failure, FailureKind, Outcome};
 use kernel_gen::space::Config;
+use kernel_gen::stable::fnv1a_128;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::tune::Task;
@@ -15,6 +15,9 @@ use kernel_gen::tune::fleet::wire::{Measuring, Presence, Reply, Request, WIRE, p
 use kernel_gen::tune::measure::{Attached, JobId, Options, Provenance, WireOutcome, for_target};
 use kernel_gen::tune::session::Stop;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -26,12 +29,25 @@ const DELIVERIES: i64 = 5;
 /// How long to wait for requests before looking at anything else.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long what is under way may take when a worker is told to end.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// For what another worker may be able to take.
+const LATER: AckKind = AckKind::Nak(Some(Duration::from_secs(5)));
+
 /// A request that this worker has taken, by a number of its own.
 struct Taken {
     number: u64,
     request: Request,
-    /// Whether it came so often that it is to be answered whatever happens.
-    last: bool,
+    /// How often it was delivered, to this worker or another one.
+    deliveries: i64,
+}
+
+impl Taken {
+    /// Whether it came so often that it is to be answered whatever comes of it.
+    fn is_last(&self) -> bool {
+        self.deliveries >= DELIVERIES
+    }
 }
 
 /// What becomes of a request.
@@ -64,9 +80,12 @@ pub(crate) fn work(
         let (tell, ended) = channel();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|e| format!("no thread for the network: {e}"))?;
-        let (place, stop) = (place.clone(), stop.clone());
+        let lost = Arc::new(AtomicBool::new(false));
+        let (place, stopped, is_lost) = (place.clone(), stop.clone(), Arc::clone(&lost));
         std::thread::spawn(move || {
-            let _ = tell.send(runtime.block_on(serve(place, presence, give, verdicts, stop)));
+            let ended = runtime.block_on(serve(place, presence, give, verdicts, stopped));
+            is_lost.store(ended.is_err(), Ordering::Relaxed);
+            let _ = tell.send(ended);
         });
         let mut worker = Worker {
             scope,
@@ -80,6 +99,8 @@ pub(crate) fn work(
             running: HashMap::new(),
             done,
             measured: 0,
+            stop: stop.clone(),
+            lost: Arc::clone(&lost),
         };
         worker.run(&requests);
         let (measured, name) = (worker.measured, worker.name.clone());
@@ -110,6 +131,9 @@ struct Worker<'scope, 'env, 'r> {
     running: HashMap<u64, Taken>,
     done: UnboundedSender<Done>,
     measured: u64,
+    stop: Stop,
+    /// Set where the device may be another worker's by now.
+    lost: Arc<AtomicBool>,
 }
 
 impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
@@ -118,12 +142,20 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
         loop {
             let wait = if self.running.is_empty() { TICK } else { Duration::ZERO };
             match requests.recv_timeout(wait) {
+                Ok(taken) if self.stop.is_asked() => self.end(taken.number, Verdict::Back),
                 Ok(taken) => self.begin(taken),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => self.outcome(TICK / 5),
             }
         }
-        self.drain();
+        // What is under way is finished if that takes no longer than a batch system waits.
+        let until = Instant::now() + ENDING;
+        while !self.running.is_empty() && Instant::now() < until && !self.lost.load(Ordering::Relaxed) {
+            self.outcome(TICK);
+        }
+        for number in std::mem::take(&mut self.running).into_keys() {
+            self.end(number, Verdict::Back);
+        }
     }
 
     fn drain(&mut self) {
@@ -144,6 +176,10 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
             self.drain();
             (self.attached, self.idle) = (None, None);
             let attached = for_target(self.scope, self.target, options).map_err(|e| e.to_string())?;
+            let (asked, there) = (request.measuring.threads(), attached.provenance.threads as usize);
+            if attached.provenance.capability.is_none() && asked != there {
+                return Err(format!("it asks for {asked} threads, this worker has {there}"));
+            }
             self.attached = Some((request.measuring.clone(), attached));
         }
         self.attached.as_mut().map(|(_, attached)| attached).ok_or_else(|| "nothing measures".to_string())
@@ -152,7 +188,7 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     /// Gives back what this worker cannot measure: another one may be of the version that it is for. What several could
     /// not is answered.
     fn refuse(&mut self, taken: &Taken, cause: String) {
-        if !taken.last {
+        if !taken.is_last() {
             return self.end(taken.number, Verdict::Refused(cause));
         }
         let failure = Failure { kind: FailureKind::Worker, detail: format!("{} refuses it: {cause}", self.name) };
@@ -163,7 +199,12 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     fn begin(&mut self, taken: Taken) {
         let registry = self.registry;
         let number = taken.number;
-        let tasks = match self.prepared(registry, &taken.request) {
+        if taken.deliveries > 2 * DELIVERIES {
+            return self.refuse(&taken, "it has ended too many workers".to_string());
+        }
+        // A template that panics at a workload is no reason to end.
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.prepared(registry, &taken.request)));
+        let tasks = match prepared.unwrap_or_else(|_| Err("a template panics at it".to_string())) {
             Ok(tasks) => tasks,
             Err(cause) => return self.refuse(&taken, cause),
         };
@@ -209,7 +250,7 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     fn reply(&mut self, taken: &Taken, outcomes: Vec<Outcome>, cost: Option<Duration>) {
         let of_worker = |o: &Outcome| matches!(o, Outcome::Failed(failure) if failure.kind == FailureKind::Worker);
         // What says nothing of the config is held against this worker, and another one is asked.
-        if outcomes.iter().any(of_worker) && !taken.last {
+        if outcomes.iter().any(of_worker) && !taken.is_last() {
             return self.end(taken.number, Verdict::Back);
         }
         self.measured += outcomes.len() as u64;
@@ -236,7 +277,9 @@ async fn serve(
     let meeting = Meeting::at(&place).await?;
     let kind = Kind::of(&presence.provenance);
     let mut lease = Lease::of(&meeting, &presence).await?;
-    let mut taken: HashMap<u64, Acker> = HashMap::new();
+    let place = meeting.place.clone();
+    // Each with the place of its request in the queue.
+    let mut taken: HashMap<u64, (Acker, u64)> = HashMap::new();
     let (mut next, mut renewed) = (0, Instant::now());
     let mut give = Some(give);
     let mut queue = None;
@@ -257,13 +300,15 @@ async fn serve(
                 Err(_) => break,
             };
             let (number, verdict) = done;
-            let Some(acker) = taken.remove(&number) else { continue };
-            finish(&meeting, &kind, acker, verdict).await;
+            let Some((acker, sequence)) = taken.remove(&number) else { continue };
+            finish(&meeting, &kind, (acker, sequence), verdict, &stop).await;
         }
         if renewed.elapsed() > place.lease / 4 {
             renewed = Instant::now();
             lease.renew(&meeting).await?;
-            for acker in taken.values() {
+            // The server may have lost its files meanwhile, and with them the queue.
+            queue = None;
+            for (acker, _) in taken.values() {
                 // Where that does not arrive, the request goes to another worker, and the first reply counts.
                 let _ = acker.ack_with(AckKind::Progress).await;
             }
@@ -286,43 +331,56 @@ async fn serve(
             continue;
         };
         // Where the server goes away meanwhile, nothing says that there will be no more.
-        while let Ok(Some(Ok(message))) = tokio::time::timeout(place.lease, messages.next()).await {
-            let deliveries = message.info().map_or(1, |info| info.delivered);
+        while let Ok(Some(message)) = tokio::time::timeout(TICK + Duration::from_secs(1), messages.next()).await {
+            let Ok(message) = message else {
+                (queue, _) = (None, tokio::time::sleep(TICK).await);
+                break;
+            };
+            let (deliveries, sequence) = message.info().map_or((1, 0), |info| (info.delivered, info.stream_sequence));
             let (message, acker) = message.split();
             match parse::<Request>(&message.payload) {
                 Ok(request) => {
-                    taken.insert(next, acker);
-                    let last = deliveries >= DELIVERIES;
-                    if give.send(Taken { number: next, request, last }).is_err() {
+                    taken.insert(next, (acker, sequence));
+                    if give.send(Taken { number: next, request, deliveries }).is_err() {
                         return Err("what measures has ended".into());
                     }
                     next += 1;
                 }
-                Err(_) => bury(&meeting, acker, &message.payload).await,
+                // A worker of another version may read it.
+                Err(_) if deliveries < DELIVERIES => drop(acker.ack_with(LATER).await),
+                Err(_) => {
+                    let name = format!("j{:032x}", fnv1a_128(&message.payload));
+                    meeting.bury(&name, &message.payload).await;
+                    let _ = acker.ack_with(AckKind::Term).await;
+                }
             }
         }
     }
 }
 
-/// What nobody can read is kept where somebody may look at it, and is delivered no more.
-async fn bury(meeting: &Meeting, acker: Acker, payload: &[u8]) {
-    let name = format!("j{:032x}", kernel_gen::stable::fnv1a_128(payload));
-    meeting.publish(&meeting.to_dead(), &name, dead(payload)).await;
-    let _ = acker.ack_with(AckKind::Term).await;
-}
-
-async fn finish(meeting: &Meeting, kind: &Kind, acker: Acker, verdict: Verdict) {
+async fn finish(meeting: &Meeting, kind: &Kind, (acker, sequence): (Acker, u64), verdict: Verdict, stop: &Stop) {
     match verdict {
-        Verdict::Reply(reply) => {
-            let payload = serde_json::to_vec(&reply).unwrap_or_default();
-            meeting.publish(&meeting.to_results(kind), &reply.request, payload).await;
-            // Where that does not arrive, it is measured again, and the server knows the reply's name.
-            let _ = acker.double_ack().await;
+        Verdict::Reply(mut reply) => {
+            // A request that is measured twice keeps its place, and the server takes one reply of a name.
+            let (subject, name) = (meeting.to_results(kind), format!("{}.{sequence}", reply.request));
+            let payload = |reply: &Reply| serde_json::to_vec(reply).unwrap_or_default();
+            let mut sent = meeting.publish(&subject, &name, payload(&reply), Some(stop)).await;
+            if let Err(cause) = &sent
+                && !stop.is_asked()
+            {
+                let refused = WireOutcome::Failed { kind: FailureKind::Refused.name().into(), detail: cause.clone() };
+                reply.outcomes.fill(refused);
+                sent = meeting.publish(&subject, &name, payload(&reply), Some(stop)).await;
+            }
+            // What was not published is measured again; and so is what the server has not heard the end of.
+            if sent.is_ok() {
+                let _ = acker.double_ack().await;
+            }
         }
         Verdict::Back => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_secs(1)))).await),
         Verdict::Refused(cause) => {
             eprintln!("kernel-gen: a request was refused: {cause}");
-            let _ = acker.ack_with(AckKind::Nak(Some(Duration::from_secs(5)))).await;
+            let _ = acker.ack_with(LATER).await;
         }
     }
 }

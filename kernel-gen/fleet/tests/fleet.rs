@@ -67,11 +67,11 @@ impl Server {
         command
     }
 
-    fn worker(&self) -> Child {
+    fn worker(&self) -> Worker {
         let mut command = self.command(&["worker", "--build-jobs", "1"]);
         let said = std::fs::File::options().create(true).append(true).open(self.folder.join("workers.txt"));
         command.stdout(Stdio::null()).stderr(said.expect("the folder is writable"));
-        command.spawn().expect("the worker starts")
+        Worker(command.spawn().expect("the worker starts"))
     }
 
     /// A session of a few short trials of each of the spec's workloads.
@@ -80,6 +80,16 @@ impl Server {
             self.command(&["tune", "--quiet", "--tuner", "random", "--repeat", "3", "--min-repeat-ms", "0.1"]);
         command.args(["--trials", trials]).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+}
+
+/// A worker, which does not outlive its test.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -143,7 +153,7 @@ fn every_trial_counts_once_whoever_is_killed() {
     let kills: u64 = std::env::var("KERNEL_GEN_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     spec(&server, if kills > 10 { 20 } else { 4 });
     let mut rng = Rng::new(kills);
-    let mut workers: Vec<Child> = (0..if kills > 10 { 8 } else { 3 }).map(|_| server.worker()).collect();
+    let mut workers: Vec<Worker> = (0..if kills > 10 { 8 } else { 3 }).map(|_| server.worker()).collect();
     let mut session = server.session("12").spawn().expect("the session starts");
     let (mut killed, mut sessions, mut servers) = (0, 0, 0);
     let begun = Instant::now();
@@ -160,8 +170,6 @@ fn every_trial_counts_once_whoever_is_killed() {
             continue;
         }
         let at = rng.below(workers.len() as u64) as usize;
-        let _ = workers[at].kill();
-        let _ = workers[at].wait();
         workers[at] = server.worker();
         killed += 1;
         if killed == kills / 3 || killed == 2 * kills / 3 {
@@ -177,7 +185,7 @@ fn every_trial_counts_once_whoever_is_killed() {
         }
     };
     for worker in &mut workers {
-        assert!(terminate(worker).success(), "a worker that is told to end does so in order");
+        assert!(terminate(&mut worker.0).success(), "a worker that is told to end does so in order");
     }
     let (all, timed) = trials(&server);
     println!(

@@ -79,6 +79,8 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn
             None => measure::for_target(scope, target, options).map_err(|e| e.to_string())?,
         };
         let bench = Bench { settings: Some(settings), ..Bench::of(&attached.provenance) };
+        // This machine did not measure what a fleet did.
+        let bench = Bench { host: bench.host.filter(|_| place.is_none()), ..bench };
         let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
         tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer)
     })

@@ -3,7 +3,7 @@
 //! Both sides take what they are sent for text of a stranger: it is held against this version, this registry and the
 //! workload's own space before anything is built, and an outcome against what can be true of one.
 
-use crate::records::Outcome;
+use crate::records::{FailureKind, Outcome};
 use crate::space::Config;
 use crate::stable::fnv1a_128;
 use crate::target::Target;
@@ -200,6 +200,12 @@ impl Request {
 }
 
 impl Reply {
+    /// Whether it says something of its configs: a failure of a worker does not.
+    pub fn is_of_configs(&self) -> bool {
+        let worker = FailureKind::Worker.name();
+        !self.outcomes.iter().any(|o| matches!(o, WireOutcome::Failed { kind, .. } if kind == worker))
+    }
+
     /// The outcomes for a request that was sent.
     ///
     /// # Errors
@@ -216,7 +222,8 @@ impl Reply {
 }
 
 impl Measuring {
-    fn of(options: &Options) -> Measuring {
+    /// What of these options a request says.
+    pub fn of(options: &Options) -> Measuring {
         let Sampling { least, most, interval, screen, sample_us, most_us, compare, number } = options.sampling;
         Measuring {
             threads: options.threads,
@@ -233,6 +240,11 @@ impl Measuring {
             run_limit_s: options.run_limit.as_secs_f64(),
             build_limit_s: options.build_limit.map(|limit| limit.as_secs_f64()),
         }
+    }
+
+    /// Threads that kernels run on.
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     /// These options of a worker with what the request says.
