@@ -25,7 +25,9 @@ source tests/aarch64.sh
 source tests/nats.sh
 wait
 # The library's workspace first, then the suites that are consumer crates with workspaces of their own.
-run "${workspace[@]}" --test '*' -- --show-output
+run "${workspace[@]}" --test kernels --test measuring --test measure_killed --test fleet --test fork --test downstream -- --show-output
+# They wait for cargo most of their time, and cargo for its locks.
+run "${workspace[@]}" --test consumers -- --show-output --test-threads 4
 CARGO_PROFILE_TEST_OPT_LEVEL=0 run "${units[@]}" -- --show-output
 run "${workspace[@]}" --exclude kernel-gen --lib -- --show-output
 run "${workspace[@]}" --doc -- --show-output
