@@ -12,12 +12,19 @@ use kernel_gen::tune::fleet::wire::{MOST_BYTES, Presence, parse};
 use kernel_gen::tune::measure::Provenance;
 use kernel_gen::tune::session::Stop;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
 
 /// How long the server remembers the name of a message, so that it takes it once.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
 /// How long to try to meet: a server that has just begun takes connections before it has its streams.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What runs the network's side of a session or a worker, in a thread beside it.
+pub(crate) fn runtime() -> Result<Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(|e| format!("no thread for the network: {e}"))
+}
 
 /// A fleet's streams and bucket.
 #[derive(Clone)]
@@ -103,7 +110,7 @@ impl Meeting {
                 server.create_key_value(config).await.map_err(|e| told(&e))?
             }
         };
-        // One fleet has one lease, that of whoever was there first.
+        // All members use the lease time that the bucket was made with.
         let lease = devices.status().await.map_err(|e| told(&e))?.max_age();
         Ok(Meeting { server, jobs, results, devices, place: Place { lease, ..place.clone() } })
     }

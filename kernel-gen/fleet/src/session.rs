@@ -1,6 +1,6 @@
 //! The side of a session: a measurer whose work is done by a fleet.
 
-use crate::meeting::{Kind, Meeting};
+use crate::meeting::{Kind, Meeting, runtime};
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use futures_util::StreamExt;
 use kernel_gen::records::{Failure, FailureKind, Outcome};
@@ -73,8 +73,7 @@ pub(crate) fn attach<'s>(target: &Target, options: &Options, place: &Place) -> R
     let (tell, said) = channel();
     let fleet = Arc::new(Workers::default());
     let (wanted, place, workers, session) = (target.name.clone(), place.clone(), Arc::clone(&fleet), name.clone());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|e| format!("no thread for the network: {e}"))?;
+    let runtime = runtime()?;
     // It ends when the measurer does, which drops the requests' sender.
     std::thread::spawn(move || {
         let failed = tell.clone();
@@ -176,18 +175,17 @@ async fn first_worker(meeting: &Meeting, target: &str) -> Result<Provenance, Str
 async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
     let mut last = Instant::now();
     loop {
-        // While the server is away, nothing is known of them.
-        let present = meeting.present().await;
-        if present.is_err() {
-            last = Instant::now();
-        }
-        if let Ok(present) = present {
-            let ours = present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
-            let capacity = ours.map(|p| p.capacity.min(1024)).sum();
-            workers.capacity.store(capacity, Ordering::Relaxed);
-            if capacity > 0 {
-                last = Instant::now();
+        match meeting.present().await {
+            Ok(present) => {
+                let ours = present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
+                let capacity = ours.map(|p| p.capacity.min(1024)).sum();
+                workers.capacity.store(capacity, Ordering::Relaxed);
+                if capacity > 0 {
+                    last = Instant::now();
+                }
             }
+            // While the server is away, nothing is known of the workers.
+            Err(_) => last = Instant::now(),
         }
         workers.gone_s.store(last.elapsed().as_secs(), Ordering::Relaxed);
         tokio::time::sleep(COUNTED).await;
@@ -295,29 +293,34 @@ impl Session {
         }
     }
 
-    /// Hears what is said within a time; fails what nobody is there for.
+    /// Fails the jobs of a request.
+    fn fail(&mut self, jobs: Vec<JobId>, cause: &str) {
+        self.ready.extend(jobs.into_iter().map(|job| (job, lost(cause.to_string()), None)));
+    }
+
+    /// Fails the jobs of all requests.
+    fn fail_all(&mut self, cause: &str) {
+        for (_, (_, jobs)) in std::mem::take(&mut self.asked) {
+            self.fail(jobs, cause);
+        }
+    }
+
+    /// Waits for a message for at most `wait`. Fails all requests if no worker has been present for [`FIRST`].
     fn hear(&mut self, wait: Duration) {
         match self.said.recv_timeout(wait) {
             Ok(Said::Reply(reply)) => self.take(*reply),
             Ok(Said::Unreadable(id, cause)) => {
                 let jobs = self.asked.remove(&id).map(|(_, jobs)| jobs).unwrap_or_default();
-                self.ready.extend(jobs.into_iter().map(|job| (job, lost(cause.clone()), None)));
+                self.fail(jobs, &cause);
             }
             Ok(_) => {}
             // The network's side has ended, and with it all that was asked.
-            Err(RecvTimeoutError::Disconnected) => {
-                for (_, (_, jobs)) in self.asked.drain() {
-                    self.ready.extend(jobs.into_iter().map(|job| (job, lost("the connection has ended".into()), None)));
-                }
-            }
+            Err(RecvTimeoutError::Disconnected) => self.fail_all("the connection has ended"),
             Err(RecvTimeoutError::Timeout) => {}
         }
         let gone = self.fleet.gone_s.load(Ordering::Relaxed);
         if gone > FIRST.as_secs() {
-            let said = format!("no worker has been there for {gone} s");
-            for (_, (_, jobs)) in self.asked.drain() {
-                self.ready.extend(jobs.into_iter().map(|job| (job, lost(said.clone()), None)));
-            }
+            self.fail_all(&format!("no worker has been there for {gone} s"));
         }
     }
 }

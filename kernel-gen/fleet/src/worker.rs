@@ -1,6 +1,6 @@
 //! The side of a worker: it takes requests for its device, measures, replies, and then acknowledges.
 
-use crate::meeting::{Kind, Meeting, token};
+use crate::meeting::{Kind, Meeting, runtime, token};
 use async_nats::jetstream::AckKind;
 use async_nats::jetstream::message::Acker;
 use futures_util::StreamExt;
@@ -78,8 +78,7 @@ pub(crate) fn work(
         let (give, requests) = channel();
         let (done, verdicts) = unbounded_channel();
         let (tell, ended) = channel();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|e| format!("no thread for the network: {e}"))?;
+        let runtime = runtime()?;
         let lost = Arc::new(AtomicBool::new(false));
         let (place, stopped, is_lost) = (place.clone(), stop.clone(), Arc::clone(&lost));
         std::thread::spawn(move || {
@@ -169,8 +168,8 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
         let _ = self.done.send((number, verdict));
     }
 
-    /// The measurer that measures as a request says. Another one ends what the one before has under way first.
-    fn measurer(&mut self, request: &Request) -> Result<&mut Attached<'scope, 'r>, String> {
+    /// Attaches what measures as a request says. What another measurer has under way is finished first.
+    fn attach(&mut self, request: &Request) -> Result<(), String> {
         if self.attached.as_ref().is_none_or(|(how, _)| *how != request.measuring) {
             let options = request.measuring.applied(&self.options)?;
             self.drain();
@@ -182,7 +181,7 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
             }
             self.attached = Some((request.measuring.clone(), attached));
         }
-        self.attached.as_mut().map(|(_, attached)| attached).ok_or_else(|| "nothing measures".to_string())
+        Ok(())
     }
 
     /// Gives back what this worker cannot measure: another one may be of the version that it is for. What several could
@@ -208,7 +207,7 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
             Ok(tasks) => tasks,
             Err(cause) => return self.refuse(&taken, cause),
         };
-        if let Err(cause) = self.measurer(&taken.request) {
+        if let Err(cause) = self.attach(&taken.request) {
             return self.refuse(&taken, cause);
         }
         if taken.request.comparison.is_some() {
@@ -248,12 +247,6 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     }
 
     fn reply(&mut self, taken: &Taken, outcomes: Vec<Outcome>, cost: Option<Duration>) {
-        let of_worker = |o: &Outcome| matches!(o, Outcome::Failed(failure) if failure.kind == FailureKind::Worker);
-        // What says nothing of the config is held against this worker, and another one is asked.
-        if outcomes.iter().any(of_worker) && !taken.is_last() {
-            return self.end(taken.number, Verdict::Back);
-        }
-        self.measured += outcomes.len() as u64;
         let reply = Reply {
             wire: WIRE,
             request: taken.request.id(),
@@ -262,6 +255,11 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
             cost_s: cost.map(|cost| cost.as_secs_f64()),
             outcomes: outcomes.into_iter().map(WireOutcome::from).collect(),
         };
+        // What says nothing of the config is held against this worker, and another one is asked.
+        if !reply.is_of_configs() && !taken.is_last() {
+            return self.end(taken.number, Verdict::Back);
+        }
+        self.measured += reply.outcomes.len() as u64;
         self.end(taken.number, Verdict::Reply(Box::new(reply)));
     }
 }
@@ -397,7 +395,7 @@ impl Lease {
     async fn of(meeting: &Meeting, presence: &Presence) -> Result<Lease, String> {
         let device = match &presence.provenance.uuid {
             Some(uuid) => token(uuid),
-            // Processors are shared by whoever runs there; nobody has them alone.
+            // A CPU is not exclusive: each worker process has a key of its own.
             None => token(&presence.worker),
         };
         let key = format!("{}_{device}", token(&presence.provenance.target));
