@@ -20,6 +20,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// How often workers are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 
+/// Requests that are published at a time.
+const AT_A_TIME: usize = 256;
+
+/// The most requests that are under way: whoever writes to the server says how many workers there are.
+const MOST_UNDER_WAY: usize = 50_000;
+
 /// How long a session waits for a first worker.
 const FIRST: Duration = Duration::from_secs(60);
 
@@ -59,6 +65,7 @@ struct Session {
 /// The workers of the session's kind of device.
 #[derive(Default)]
 struct Workers {
+    count: AtomicUsize,
     capacity: AtomicUsize,
     /// Seconds for which there has been none.
     gone_s: AtomicU64,
@@ -126,13 +133,16 @@ async fn serve(
     let counting = tokio::spawn(count(meeting.clone(), kind.clone(), workers));
     let reading = tokio::spawn(read(meeting.clone(), kind.clone(), tell.clone()));
     let subject = meeting.to_jobs(&kind);
-    while let Some(request) = requests.recv().await {
+    // Many at a time: the way to a server that is far away takes longer than all else.
+    let all = futures_util::stream::poll_fn(|context| requests.poll_recv(context));
+    all.for_each_concurrent(AT_A_TIME, async |request| {
         // The name is of this session: what an earlier one asked for may have been given up since.
         let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
         if let Err(cause) = meeting.publish(&subject, &format!("{id}.{session}"), payload, None).await {
             let _ = tell.send(Said::Unreadable(id, cause));
         }
-    }
+    })
+    .await;
     counting.abort();
     reading.abort();
     Ok(())
@@ -177,8 +187,9 @@ async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
     loop {
         match meeting.present().await {
             Ok(present) => {
-                let ours = present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
-                let capacity = ours.map(|p| p.capacity.min(1024)).sum();
+                let ours = || present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
+                let capacity = ours().map(|p| p.capacity.min(1024)).sum();
+                workers.count.store(ours().count(), Ordering::Relaxed);
                 workers.capacity.store(capacity, Ordering::Relaxed);
                 if capacity > 0 {
                     last = Instant::now();
@@ -327,8 +338,13 @@ impl Session {
 
 impl<'r> Measurer<'r> for Session {
     fn capacity(&self) -> usize {
-        // One worker's share, so that something waits for the first that comes back.
-        self.fleet.capacity.load(Ordering::Relaxed).max(4)
+        // A quarter more than workers take, so that something waits for the first that has room.
+        let taken = self.fleet.capacity.load(Ordering::Relaxed);
+        (taken + taken / 4).clamp(4, MOST_UNDER_WAY)
+    }
+
+    fn workers(&self) -> usize {
+        self.fleet.count.load(Ordering::Relaxed)
     }
 
     fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config) {

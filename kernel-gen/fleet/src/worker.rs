@@ -2,6 +2,9 @@
 
 use crate::meeting::{Kind, Meeting, runtime, token};
 use async_nats::jetstream::AckKind;
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::consumer::pull::Batch;
 use async_nats::jetstream::message::Acker;
 use futures_util::StreamExt;
 use kernel_gen::records::{Failure, FailureKind, Outcome};
@@ -22,6 +25,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 
 /// A request that has been delivered so often has cost as many workers, and is answered with a failure.
 const DELIVERIES: i64 = 5;
@@ -31,6 +35,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How long what is under way may take when a worker is told to end.
 const ENDING: Duration = Duration::from_secs(20);
+
+/// A request that is under way for longer than this is no longer kept from other workers: whatever measures it hangs.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// For what another worker may be able to take.
 const LATER: AckKind = AckKind::Nak(Some(Duration::from_secs(5)));
@@ -274,101 +281,129 @@ async fn serve(
 ) -> Result<(), String> {
     let meeting = Meeting::at(&place).await?;
     let kind = Kind::of(&presence.provenance);
-    let mut lease = Lease::of(&meeting, &presence).await?;
-    let place = meeting.place.clone();
-    // Each with the place of its request in the queue.
-    let mut taken: HashMap<u64, (Acker, u64)> = HashMap::new();
-    let (mut next, mut renewed) = (0, Instant::now());
-    let mut give = Some(give);
-    let mut queue = None;
+    let lease = Lease::of(&meeting, &presence).await?;
+    let beat = meeting.place.lease / 4;
+    // Beside all else, so that nothing makes it late.
+    let mut renewing = tokio::spawn(lease.keep(meeting.clone(), beat));
+    let mut taken: HashMap<u64, Kept> = HashMap::new();
+    let (mut next, mut give, mut finishing) = (0, Some(give), JoinSet::new());
+    let (mut queue, mut asked) = (None, None);
+    let mut beats = tokio::time::interval(beat);
     loop {
         if stop.is_asked() {
             // Nothing more is given; what is under way comes back.
             give = None;
         }
-        // What is done is told before it is acknowledged.
-        loop {
-            let wait = if give.is_none() { TICK } else { Duration::ZERO };
-            let done = match tokio::time::timeout(wait, verdicts.recv()).await {
-                Ok(Some(done)) => done,
-                Ok(None) => {
-                    lease.end(&meeting).await;
-                    return Ok(());
-                }
-                Err(_) => break,
-            };
-            let (number, verdict) = done;
-            let Some((acker, sequence)) = taken.remove(&number) else { continue };
-            finish(&meeting, &kind, (acker, sequence), verdict, &stop).await;
-        }
-        if renewed.elapsed() > place.lease / 4 {
-            renewed = Instant::now();
-            lease.renew(&meeting).await?;
-            // The server may have lost its files meanwhile, and with them the queue.
-            queue = None;
-            for (acker, _) in taken.values() {
-                // Where that does not arrive, the request goes to another worker, and the first reply counts.
-                let _ = acker.ack_with(AckKind::Progress).await;
-            }
-        }
         let free = presence.capacity.saturating_sub(taken.len());
-        let Some(give) = give.as_ref().filter(|_| free > 0) else {
-            tokio::time::sleep(TICK / 5).await;
-            continue;
-        };
-        if queue.is_none() {
-            queue = meeting.queue(&kind).await.ok();
+        if asked.is_none() && free > 0 && give.is_some() {
+            asked = ask(&meeting, &kind, &mut queue, free).await;
         }
-        let Some(consumer) = &queue else {
-            tokio::time::sleep(TICK).await;
-            continue;
-        };
-        let fetched = consumer.fetch().max_messages(free).expires(TICK).messages().await;
-        let Ok(mut messages) = fetched else {
-            (queue, _) = (None, tokio::time::sleep(TICK).await);
-            continue;
-        };
-        // Where the server goes away meanwhile, nothing says that there will be no more.
-        while let Ok(Some(message)) = tokio::time::timeout(TICK + Duration::from_secs(1), messages.next()).await {
-            let Ok(message) = message else {
-                (queue, _) = (None, tokio::time::sleep(TICK).await);
-                break;
-            };
-            let (deliveries, sequence) = message.info().map_or((1, 0), |info| (info.delivered, info.stream_sequence));
-            let (message, acker) = message.split();
-            match parse::<Request>(&message.payload) {
-                Ok(request) => {
-                    taken.insert(next, (acker, sequence));
+        tokio::select! {
+            done = verdicts.recv() => match done {
+                // What is done is told before it is acknowledged.
+                Some((number, verdict)) => {
+                    if let Some(request) = taken.remove(&number) {
+                        finishing.spawn(finish(meeting.clone(), kind.clone(), request, verdict, stop.clone()));
+                    }
+                }
+                None => break,
+            },
+            message = heard(&mut asked) => match (message, &give) {
+                (Some(Ok(message)), Some(give)) => {
+                    let Some((request, deliveries, place)) = read(&meeting, message).await else { continue };
+                    taken.insert(next, place);
                     if give.send(Taken { number: next, request, deliveries }).is_err() {
                         return Err("what measures has ended".into());
                     }
                     next += 1;
                 }
-                // A worker of another version may read it.
-                Err(_) if deliveries < DELIVERIES => drop(acker.ack_with(LATER).await),
-                Err(_) => {
-                    let name = format!("j{:032x}", fnv1a_128(&message.payload));
-                    meeting.bury(&name, &message.payload).await;
-                    let _ = acker.ack_with(AckKind::Term).await;
+                // What came too late goes to another worker at once.
+                (Some(Ok(message)), None) => drop(message.ack_with(AckKind::Nak(None)).await),
+                (Some(Err(_)), _) => (queue, asked) = (None, None),
+                (None, _) => asked = None,
+            },
+            lost = &mut renewing => return lost.unwrap_or_else(|e| Err(e.to_string())),
+            _ = beats.tick() => {
+                // The server may have lost its files meanwhile, and with them the queue.
+                queue = None;
+                for place in taken.values().filter(|place| place.since.elapsed() < LONGEST) {
+                    // Where that does not arrive, the request goes to another worker, and the first reply counts.
+                    let _ = place.acker.ack_with(AckKind::Progress).await;
                 }
             }
+            Some(_) = finishing.join_next() => {}
+            _ = tokio::time::sleep(TICK) => {}
         }
     }
+    finishing.join_all().await;
+    renewing.abort();
+    // What is left of it is the session's to see.
+    let _ = meeting.devices.purge(Lease::key(&presence)).await;
+    Ok(())
 }
 
-async fn finish(meeting: &Meeting, kind: &Kind, (acker, sequence): (Acker, u64), verdict: Verdict, stop: &Stop) {
+/// What was asked of the queue: messages, until so many have come, or the time is over.
+type Asked = (Batch, Instant);
+
+/// Asks the queue for at most so many requests. None where the server does not answer now.
+async fn ask(meeting: &Meeting, kind: &Kind, queue: &mut Option<PullConsumer>, most: usize) -> Option<Asked> {
+    if queue.is_none() {
+        *queue = meeting.queue(kind).await.ok();
+    }
+    let fetched = queue.as_ref()?.fetch().max_messages(most).expires(TICK).messages().await;
+    if fetched.is_err() {
+        *queue = None;
+    }
+    Some((fetched.ok()?, Instant::now()))
+}
+
+/// The next message of what was asked; none at its end. Where the server goes away meanwhile, nothing says that there will be no more.
+async fn heard(asked: &mut Option<Asked>) -> Option<Result<Message, async_nats::Error>> {
+    let Some((messages, since)) = asked else { return std::future::pending().await };
+    let until = *since + TICK + Duration::from_secs(1);
+    tokio::time::timeout_at(until.into(), messages.next()).await.unwrap_or(None)
+}
+
+/// Reads a request. What nobody can read is buried at last.
+async fn read(meeting: &Meeting, message: Message) -> Option<(Request, i64, Kept)> {
+    let (deliveries, sequence) = message.info().map_or((1, 0), |info| (info.delivered, info.stream_sequence));
+    let (message, acker) = message.split();
+    match parse::<Request>(&message.payload) {
+        Ok(request) => return Some((request, deliveries, Kept { acker, sequence, since: Instant::now() })),
+        // A worker of another version may read it.
+        Err(_) if deliveries < DELIVERIES => drop(acker.ack_with(LATER).await),
+        Err(_) => {
+            let name = format!("j{:032x}", fnv1a_128(&message.payload));
+            meeting.bury(&name, &message.payload).await;
+            let _ = acker.ack_with(AckKind::Term).await;
+        }
+    }
+    None
+}
+
+/// A request that is kept from other workers.
+struct Kept {
+    acker: Acker,
+    /// Its place in the queue.
+    sequence: u64,
+    since: Instant,
+}
+
+/// Tells what became of a request, and acknowledges it.
+async fn finish(meeting: Meeting, kind: Kind, request: Kept, verdict: Verdict, stop: Stop) {
+    let Kept { acker, sequence, .. } = request;
     match verdict {
         Verdict::Reply(mut reply) => {
             // A request that is measured twice keeps its place, and the server takes one reply of a name.
-            let (subject, name) = (meeting.to_results(kind), format!("{}.{sequence}", reply.request));
+            let (subject, name) = (meeting.to_results(&kind), format!("{}.{sequence}", reply.request));
             let payload = |reply: &Reply| serde_json::to_vec(reply).unwrap_or_default();
-            let mut sent = meeting.publish(&subject, &name, payload(&reply), Some(stop)).await;
+            let mut sent = meeting.publish(&subject, &name, payload(&reply), Some(&stop)).await;
             if let Err(cause) = &sent
                 && !stop.is_asked()
             {
                 let refused = WireOutcome::Failed { kind: FailureKind::Refused.name().into(), detail: cause.clone() };
                 reply.outcomes.fill(refused);
-                sent = meeting.publish(&subject, &name, payload(&reply), Some(stop)).await;
+                sent = meeting.publish(&subject, &name, payload(&reply), Some(&stop)).await;
             }
             // What was not published is measured again; and so is what the server has not heard the end of.
             if sent.is_ok() {
@@ -391,14 +426,19 @@ struct Lease {
 }
 
 impl Lease {
-    /// Takes the device. A worker that was killed has it until its lease ends.
-    async fn of(meeting: &Meeting, presence: &Presence) -> Result<Lease, String> {
+    /// The device's key.
+    fn key(presence: &Presence) -> String {
         let device = match &presence.provenance.uuid {
             Some(uuid) => token(uuid),
             // A CPU is not exclusive: each worker process has a key of its own.
             None => token(&presence.worker),
         };
-        let key = format!("{}_{device}", token(&presence.provenance.target));
+        format!("{}_{device}", token(&presence.provenance.target))
+    }
+
+    /// Takes the device. A worker that was killed has it until its lease ends.
+    async fn of(meeting: &Meeting, presence: &Presence) -> Result<Lease, String> {
+        let key = Lease::key(presence);
         let value = serde_json::to_vec(presence).map_err(|e| e.to_string())?;
         let until = Instant::now() + meeting.place.lease + Duration::from_secs(2);
         loop {
@@ -407,12 +447,20 @@ impl Lease {
             }
             if Instant::now() > until {
                 return Err(format!(
-                    "another worker has {} ({device}), or {} does not answer; one worker measures on a device at a time",
+                    "another worker has {} ({key}), or {} does not answer; one worker measures on a device at a time",
                     presence.provenance.device,
                     meeting.place.shown()
                 ));
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// Keeps it, until another worker has it.
+    async fn keep(mut self, meeting: Meeting, beat: Duration) -> Result<(), String> {
+        loop {
+            tokio::time::sleep(beat).await;
+            self.renew(&meeting).await?;
         }
     }
 
@@ -440,9 +488,5 @@ impl Lease {
             },
         }
         Ok(())
-    }
-
-    async fn end(&self, meeting: &Meeting) {
-        let _ = meeting.devices.purge(self.key.as_str()).await;
     }
 }

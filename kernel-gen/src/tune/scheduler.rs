@@ -45,18 +45,22 @@ fn warm_up(board: &Board) -> u64 {
 }
 
 /// The task to spend the next batch on, among those that are able to propose. The first of equals. None where all that
-/// are worth it wait for outcomes.
-pub(super) fn next(board: &Board, able: &[usize]) -> Option<usize> {
+/// are worth it wait for outcomes, or think.
+///
+/// `idle` is the share of the workers of a fleet that have nothing to do. What is less worth is tried all the same then: machines
+/// that are there anyway are not saved by waiting.
+pub(super) fn next(board: &Board, able: &[usize], thinks: &dyn Fn(usize) -> bool, idle: f64) -> Option<usize> {
     let values: Vec<f64> = (0..board.standings.len()).map(|entry| value(board, entry)).collect();
-    let open = values.iter().zip(&board.standings).filter(|(_, s)| !s.done && s.begun > s.trials);
-    let waiting = open.map(|(value, _)| *value).filter(|v| *v < FIRST).fold(0.0, f64::max);
+    let waits = |(entry, s): (usize, &Standing)| !s.done && (s.begun > s.trials || thinks(entry));
+    let open = (0..values.len()).filter(|entry| waits((*entry, &board.standings[*entry])));
+    let waiting = open.map(|entry| values[entry]).filter(|v| *v < FIRST).fold(0.0, f64::max);
     let mut best: Option<usize> = None;
     for &entry in able {
         if best.is_none_or(|b| values[entry] > values[b]) {
             best = Some(entry);
         }
     }
-    best.filter(|entry| values[*entry] >= WORTH * waiting)
+    best.filter(|entry| values[*entry] >= WORTH * (1.0 - idle) * waiting)
 }
 
 /// The time of the network, in microseconds, that the next batch of a task is expected to save. Infinite for the template

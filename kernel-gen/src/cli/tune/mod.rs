@@ -94,9 +94,15 @@ impl Arguments {
             seconds: self.seconds,
             patience: self.patience,
             rounds: self.rounds.into(),
+            // Answers of a recording come at once: the same seed makes the same trials.
+            thinkers: if self.replay.is_some() { 0 } else { processors() },
             ..Options::default()
         }
     }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs the session and writes what it finds.
@@ -120,7 +126,9 @@ fn tune<'t>(
         .zip(&plan.tasks)
         .enumerate()
         .map(|(at, (item, task))| {
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            // Where as many tuners think as there are processors, none needs several.
+            let alone = options.thinkers == 0;
+            let threads = if alone { processors() } else { (processors() / plan.tasks.len().max(1)).max(1) };
             let seeded = tuner::Options { seed: arguments.seed, threads, earlier: earlier(at) };
             Entry {
                 name: item.name.clone(),

@@ -42,6 +42,8 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Device, Target};
 use crate::workload::{Workload, naive};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The rules applied to one kernel for one target. See the module's text.
 pub struct Sketch {
@@ -115,8 +117,19 @@ pub struct SketchCpu;
 /// operands are copied to shared memory; `unroll_SUM`. `threads` of stages without a sum.
 pub struct SketchCuda;
 
-fn of_workload(w: &Workload, t: &Target) -> Result<Sketch, TemplateError> {
-    Sketch::of(naive(w), t).map_err(TemplateError::Limit)
+thread_local! {
+    /// The sketch that was derived last on this thread: tuners ask for the costs of thousands of configs of one workload.
+    static LAST: RefCell<Option<(Workload, Target, Rc<Sketch>)>> = const { RefCell::new(None) };
+}
+
+fn of_workload(w: &Workload, t: &Target) -> Result<Rc<Sketch>, TemplateError> {
+    let same = |last: &(Workload, Target, Rc<Sketch>)| (last.0 == *w && last.1 == *t).then(|| Rc::clone(&last.2));
+    if let Some(sketch) = LAST.with_borrow(|last| last.as_ref().and_then(same)) {
+        return Ok(sketch);
+    }
+    let sketch = Rc::new(Sketch::of(naive(w), t).map_err(TemplateError::Limit)?);
+    LAST.set(Some((w.clone(), t.clone(), Rc::clone(&sketch))));
+    Ok(sketch)
 }
 
 macro_rules! template {

@@ -15,6 +15,11 @@ pub trait Measurer<'r> {
     /// How many jobs should be under way so that neither compilers nor device wait.
     fn capacity(&self) -> usize;
 
+    /// How many devices measure.
+    fn workers(&self) -> usize {
+        1
+    }
+
     /// Takes a config of a task. Its outcome comes from [`Measurer::next`].
     fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config);
 

@@ -63,10 +63,13 @@ pub struct Options {
     /// How often all workloads' finalists are timed, one workload after the other; what counts is the round that was
     /// disturbed least, see [`Comparison::calmer`](crate::tune::measure::Comparison::calmer).
     pub rounds: usize,
+    /// Threads on which tuners think while the session serves its measurer; with 0 they think in its own thread, and which task has
+    /// the next trial does not depend on time.
+    pub thinkers: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { trials: 128, seconds: None, patience: 64, finalists: 4, rounds: 1 }
+        Options { trials: 128, seconds: None, patience: 64, finalists: 4, rounds: 1, thinkers: 0 }
     }
 }

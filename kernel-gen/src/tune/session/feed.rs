@@ -4,7 +4,7 @@
 //! asked again before it was told what became of them, up to [`AHEAD`] batches: that keeps the device busy behind a
 //! tuner that does not mind, such as random search. One that answers with fewer wants to see outcomes first, and gets
 //! all of them before it is asked again. Batches are told whole and in order, and only when it may not be asked, so the
-//! calls that it sees are always the same ones.
+//! calls that it sees are always the same ones, on whichever thread it thinks.
 
 use crate::records::{Outcome, Trial};
 use crate::space::Config;
@@ -29,9 +29,25 @@ struct Batch {
     outcomes: Vec<Option<Outcome>>,
 }
 
+/// A tuner that thinks about its next proposals, apart from its feed.
+pub(super) struct Thought<'t> {
+    tuner: Box<dyn Tuner + 't>,
+    proposals: Vec<(u64, Config)>,
+}
+
+impl Thought<'_> {
+    /// Asks the tuner. That is where its models are fitted, so it may take a while.
+    pub(super) fn think(&mut self) {
+        self.proposals = self.tuner.propose(MOST);
+    }
+}
+
 /// A tuner with its open batches.
 pub(super) struct Feed<'t> {
-    tuner: Box<dyn Tuner + 't>,
+    /// None while it thinks.
+    tuner: Option<Box<dyn Tuner + 't>>,
+    /// What it expected when it was here last.
+    gain: Option<f64>,
     /// Starting points, asked for before the tuner is; told to it with the history.
     seeds: Option<Vec<(u64, Config)>>,
     history: Vec<Trial>,
@@ -50,7 +66,8 @@ impl<'t> Feed<'t> {
         let mut seen: BTreeSet<u64> = history.iter().map(|t| t.index).collect();
         let seeds: Vec<(u64, Config)> = seeds.into_iter().filter(|(index, _)| seen.insert(*index)).collect();
         let mut feed = Feed {
-            tuner,
+            tuner: Some(tuner),
+            gain: None,
             seeds: Some(seeds),
             history,
             open: VecDeque::new(),
@@ -69,8 +86,8 @@ impl<'t> Feed<'t> {
     fn begin(&mut self, seeds: Vec<Trial>) {
         let mut known = std::mem::take(&mut self.history);
         known.extend(seeds);
-        if !known.is_empty() {
-            self.tuner.observe(&known);
+        if let Some(tuner) = self.tuner.as_mut().filter(|_| !known.is_empty()) {
+            tuner.observe(&known);
         }
         self.seeds = None;
     }
@@ -79,8 +96,13 @@ impl<'t> Feed<'t> {
     pub(super) fn can_propose(&self) -> bool {
         match &self.seeds {
             Some(_) => self.open.is_empty(),
-            None => !self.exhausted && !self.waits && self.open.len() < AHEAD,
+            None => !self.thinks() && !self.exhausted && !self.waits && self.open.len() < AHEAD,
         }
+    }
+
+    /// Whether the tuner is away, thinking.
+    pub(super) fn thinks(&self) -> bool {
+        self.tuner.is_none()
     }
 
     /// Whether nothing will ever come again.
@@ -90,25 +112,38 @@ impl<'t> Feed<'t> {
 
     /// By how much the tuner expects to lower the best time yet, if it can say.
     pub(super) fn expected_gain(&self) -> Option<f64> {
-        self.tuner.expected_gain()
+        self.tuner.as_ref().map_or(self.gain, |tuner| tuner.expected_gain())
     }
 
-    /// The next batch. Empty where the tuner wants to see outcomes first, or has nothing left.
-    pub(super) fn propose(&mut self) -> Vec<(Slot, Config)> {
-        if !self.can_propose() {
-            return vec![];
+    /// The starting points, as a batch of their own, if it is their turn.
+    pub(super) fn start(&mut self) -> Option<Vec<(Slot, Config)>> {
+        let seeds = self.seeds.clone().filter(|_| self.can_propose())?;
+        Some(self.opened(seeds))
+    }
+
+    /// The tuner, to think about the next batch; it comes back by [`Feed::settle`]. None where it may not be asked.
+    pub(super) fn lend(&mut self) -> Option<Thought<'t>> {
+        if self.seeds.is_some() || !self.can_propose() {
+            return None;
         }
-        let proposals = match &self.seeds {
-            Some(seeds) => seeds.clone(),
-            None => {
-                let mut proposals = self.tuner.propose(MOST);
-                self.waits = proposals.len() < MOST;
-                // A tuner that repeats itself would make the device do the same work twice.
-                proposals.retain(|(index, _)| self.seen.insert(*index));
-                self.exhausted = proposals.is_empty() && self.open.is_empty();
-                proposals
-            }
-        };
+        let tuner = self.tuner.take()?;
+        self.gain = tuner.expected_gain();
+        Some(Thought { tuner, proposals: vec![] })
+    }
+
+    /// The next batch: what the tuner thought of. Empty where it wants to see outcomes first, or has nothing left.
+    pub(super) fn settle(&mut self, thought: Thought<'t>) -> Vec<(Slot, Config)> {
+        let Thought { tuner, mut proposals } = thought;
+        self.tuner = Some(tuner);
+        self.waits = proposals.len() < MOST;
+        // A tuner that repeats itself would make the device do the same work twice.
+        proposals.retain(|(index, _)| self.seen.insert(*index));
+        self.exhausted = proposals.is_empty() && self.open.is_empty();
+        self.opened(proposals)
+    }
+
+    /// Opens a batch.
+    fn opened(&mut self, proposals: Vec<(u64, Config)>) -> Vec<(Slot, Config)> {
         let batch = self.first + self.open.len() as u64;
         let jobs = proposals.iter().enumerate().map(|(place, (_, config))| (Slot { batch, place }, config.clone()));
         let jobs: Vec<(Slot, Config)> = jobs.collect();
@@ -132,7 +167,7 @@ impl<'t> Feed<'t> {
 
     /// Tells the tuner of the batches that are complete, as far as it is time to.
     fn tell(&mut self) {
-        while !self.can_propose() && self.open.front().is_some_and(|b| b.outcomes.iter().all(Option::is_some)) {
+        while !self.thinks() && !self.can_propose() && self.open.front().is_some_and(|b| b.outcomes.iter().all(Option::is_some)) {
             let Some(batch) = self.open.pop_front() else { return };
             self.first += 1;
             let known = batch.proposals.into_iter().zip(batch.outcomes);
@@ -141,7 +176,7 @@ impl<'t> Feed<'t> {
                 .collect();
             match self.seeds {
                 Some(_) => self.begin(trials),
-                None => self.tuner.observe(&trials),
+                None => self.tuner.iter_mut().for_each(|tuner| tuner.observe(&trials)),
             }
             if self.open.is_empty() {
                 self.waits = false;
@@ -204,7 +239,11 @@ mod tests {
         let mut under_way = vec![];
         loop {
             while feed.can_propose() {
-                let jobs = feed.propose();
+                let jobs = feed.start().unwrap_or_else(|| {
+                    let mut thought = feed.lend().unwrap();
+                    thought.think();
+                    feed.settle(thought)
+                });
                 if jobs.is_empty() {
                     break;
                 }

@@ -15,6 +15,7 @@ mod search;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod thinking;
 mod verdict;
 
 pub use board::{Board, Group, MIN_GAIN, Standing};
@@ -29,6 +30,7 @@ use feed::Feed;
 use search::{Session, Subject};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
+use thinking::Thinkers;
 
 /// Tunes the entries. `incumbents` are the records that there are, at most one a workload.
 pub fn run<'t>(
@@ -50,26 +52,32 @@ pub fn run<'t>(
         tried.push(entry.history.clone());
         feeds.push(Feed::new(entry.tuner, seeds, entry.history));
     }
-    let mut session = Session {
-        board,
-        subjects,
-        feeds,
-        tried,
-        ready: VecDeque::new(),
-        under_way: BTreeMap::new(),
-        next_job: 0,
-        worker_failures: 0,
-        began: Instant::now(),
-        options,
-        stop,
-        listener,
-    };
-    session.tell(Event::Started)?;
-    let ended = session.search(measurer)?;
-    let (verdicts, uncompared) = if ended == Ended::Stopped {
-        (session.board.groups.iter().map(|_| Verdict::NotDecided).collect(), 0)
-    } else {
-        session.decide(incumbents, measurer)?
-    };
-    Ok(Summary { board: session.board, verdicts, ended, uncompared })
+    std::thread::scope(|scope| {
+        let thinkers = (options.thinkers > 0).then(|| Thinkers::start(scope, options.thinkers));
+        let mut session = Session {
+            board,
+            subjects,
+            feeds,
+            tried,
+            ready: VecDeque::new(),
+            under_way: BTreeMap::new(),
+            thinkers,
+            next_job: 0,
+            worker_failures: 0,
+            began: Instant::now(),
+            options,
+            stop,
+            listener,
+        };
+        session.tell(Event::Started)?;
+        let ended = session.search(measurer)?;
+        // What tuners still think of is not asked for any more.
+        session.thinkers = None;
+        let (verdicts, uncompared) = if ended == Ended::Stopped {
+            (session.board.groups.iter().map(|_| Verdict::NotDecided).collect(), 0)
+        } else {
+            session.decide(incumbents, measurer)?
+        };
+        Ok(Summary { board: session.board, verdicts, ended, uncompared })
+    })
 }

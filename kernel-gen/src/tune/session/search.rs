@@ -5,6 +5,7 @@ use super::entry::Options;
 use super::event::{Ended, Event, Listener, SessionError, WORKER_FAILURES};
 use super::feed::{Feed, Slot};
 use super::stop::Stop;
+use super::thinking::Thinkers;
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::space::Config;
 use crate::tune::measure::{JobId, Measurer};
@@ -14,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for an outcome before the listener hears that time has passed.
 const TICK: Duration = Duration::from_millis(200);
+
+/// How long to wait for an outcome while a tuner may come back.
+const GLANCE: Duration = Duration::from_millis(5);
 
 /// What remains of an entry when its tuner works.
 pub(super) struct Subject<'t> {
@@ -32,6 +36,8 @@ pub(super) struct Session<'t, 's, 'l> {
     /// Proposals that wait for the measurer.
     pub(super) ready: VecDeque<(usize, Slot, Config)>,
     pub(super) under_way: BTreeMap<JobId, (usize, Slot)>,
+    /// Where tuners think; none if they do so where the session runs.
+    pub(super) thinkers: Option<Thinkers<'t>>,
     pub(super) next_job: u64,
     pub(super) worker_failures: u32,
     pub(super) began: Instant,
@@ -97,8 +103,9 @@ impl<'t> Session<'t, '_, '_> {
     pub(super) fn search(&mut self, measurer: &mut dyn Measurer<'t>) -> Result<Ended, SessionError> {
         loop {
             let mut ended = self.is_over();
+            self.settle(Duration::ZERO);
             while ended.is_none() && self.under_way.len() < measurer.capacity().max(1) {
-                let Some((entry, slot, config)) = self.next_proposal() else { break };
+                let Some((entry, slot, config)) = self.next_proposal(measurer) else { break };
                 let id = JobId(self.next_job);
                 self.next_job += 1;
                 self.board.standings[entry].begun += 1;
@@ -106,12 +113,18 @@ impl<'t> Session<'t, '_, '_> {
                 measurer.submit(id, self.subjects[entry].task, &config);
                 ended = self.is_over();
             }
+            let thinking = self.thinkers.as_ref().is_some_and(|t| t.away > 0);
             if self.under_way.is_empty() {
+                if ended.is_none() && thinking {
+                    self.settle(TICK);
+                    self.tell(Event::Waiting)?;
+                    continue;
+                }
                 // Nothing could be begun, and nothing will change that.
                 let all = self.feeds.iter().all(Feed::is_exhausted);
                 return Ok(ended.unwrap_or(if all { Ended::Exhausted } else { Ended::Converged }));
             }
-            let Some((id, outcome)) = measurer.next(TICK) else {
+            let Some((id, outcome)) = measurer.next(if thinking { GLANCE } else { TICK }) else {
                 self.tell(Event::Waiting)?;
                 continue;
             };
@@ -120,8 +133,18 @@ impl<'t> Session<'t, '_, '_> {
         }
     }
 
+    /// Takes what tuners have thought of, waiting for the first at most so long.
+    fn settle(&mut self, wait: Duration) {
+        let Some(thinkers) = &mut self.thinkers else { return };
+        let mut wait = wait;
+        while let Some((entry, thought)) = thinkers.answer(std::mem::take(&mut wait)) {
+            let batch = self.feeds[entry].settle(thought);
+            self.ready.extend(batch.into_iter().map(|(slot, config)| (entry, slot, config)));
+        }
+    }
+
     /// The next config to measure: of the batches that were granted, or of a new one.
-    fn next_proposal(&mut self) -> Option<(usize, Slot, Config)> {
+    fn next_proposal(&mut self, measurer: &dyn Measurer<'t>) -> Option<(usize, Slot, Config)> {
         loop {
             let patience = self.options.patience;
             let mut held = vec![];
@@ -137,9 +160,27 @@ impl<'t> Session<'t, '_, '_> {
             }
             let able: Vec<usize> =
                 (0..self.feeds.len()).filter(|e| !held[*e] && self.feeds[*e].can_propose()).collect();
-            let entry = scheduler::next(&self.board, &able)?;
+            let thinks = |entry: usize| self.feeds[entry].thinks();
+            let idle = match measurer.workers() {
+                0 | 1 => 0.0,
+                _ => 1.0 - self.under_way.len() as f64 / measurer.capacity().max(1) as f64,
+            };
+            let entry = scheduler::next(&self.board, &able, &thinks, idle)?;
             // An empty batch means that the tuner waits or has nothing left: it is no longer able.
-            let batch = self.feeds[entry].propose();
+            let batch = match self.feeds[entry].start() {
+                Some(batch) => batch,
+                None => {
+                    let mut thought = self.feeds[entry].lend()?;
+                    match &mut self.thinkers {
+                        Some(thinkers) => {
+                            thinkers.ask(entry, thought);
+                            continue;
+                        }
+                        None => thought.think(),
+                    }
+                    self.feeds[entry].settle(thought)
+                }
+            };
             self.ready.extend(batch.into_iter().map(|(slot, config)| (entry, slot, config)));
         }
     }

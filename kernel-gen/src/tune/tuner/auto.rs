@@ -21,6 +21,7 @@ use super::driver::{Known, Method};
 use super::pool::{Pool, Scope, estimate};
 use crate::model::learned::{Objective, Surrogate};
 use crate::space::Rng;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 pub(super) struct Auto<'t> {
@@ -94,7 +95,8 @@ impl<'t> Auto<'t> {
     /// The next batch of what models like.
     fn next(&mut self, pool: &Pool, known: &Known<'_>, around: &BTreeSet<u64>, trees: &Surrogate) -> Vec<u64> {
         let beliefs = self.scope.believe(pool, known, SURE, around);
-        let opinions = pool.opinions(&self.scope, trees);
+        // Scoring all of a pool by trees takes longer than all else, and most batches have no place for them.
+        let opinions = OnceCell::new();
         let places = |may: &dyn Fn(u64) -> bool| -> Vec<usize> {
             (0..pool.indices.len()).filter(|i| !known.is_seen(pool.indices[*i]) && may(pool.indices[*i])).collect()
         };
@@ -113,6 +115,7 @@ impl<'t> Auto<'t> {
                 }
                 _ => {
                     let member = turn / TREES;
+                    let opinions = opinions.get_or_init(|| pool.opinions(&self.scope, trees));
                     let score = |i: usize| opinions[i][member % opinions[i].len()];
                     least(all.iter().filter(|i| !taken.contains(i)).map(|i| (score(*i), *i)))
                 }
