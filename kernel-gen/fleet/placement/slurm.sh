@@ -12,8 +12,8 @@
 # | FLEET_TARGET | target of the GPUs                                          | sm_90a           |
 # | FLEET_STREAM | name of the fleet                                           | kernel-gen       |
 #
-# sbatch passes its environment on to the job. Command lines are visible to every user of a node, so the password stays in
-# the file: `chmod 600 fleet.creds`. Options on the line of sbatch override those below.
+# sbatch passes its environment on to the job. Every user of a node can see command lines, so the password stays in the
+# file: `chmod 600 fleet.creds`. Options on the line of sbatch override those below.
 #
 #SBATCH --job-name=kernel-gen-worker
 #SBATCH --array=0-15
@@ -24,7 +24,9 @@
 # SIGTERM 60 s before the time limit. A worker needs at most 20 s to finish what it measures and to give the rest back.
 # `B:` sends the signal to the batch shell and to no other process. `exec` below makes the worker that process.
 #SBATCH --signal=B:TERM@60
-# A task that is preempted, or whose node fails, is queued again. A task that reached its time limit is not.
+# A task that is preempted, or whose node fails, is queued again. A task that reached its time limit is not. On a cluster
+# with GraceTime and SlurmctldParameters=preempt_send_user_signal a preempted task is not either: it counts as completed,
+# because its worker ends within the grace time.
 #SBATCH --requeue
 #SBATCH --output=kernel-gen-worker-%A_%a.log
 #SBATCH --open-mode=append

@@ -16,13 +16,15 @@
 #![forbid(unsafe_code)]
 
 mod meeting;
+mod reading;
 mod session;
+mod status;
 mod worker;
 
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::tune::fleet::{Fleet, Place};
-use kernel_gen::tune::measure::{Attached, Options};
+use kernel_gen::tune::measure::{Attached, Options, Provenance};
 use kernel_gen::tune::session::Stop;
 use std::thread::Scope;
 
@@ -31,14 +33,18 @@ use std::thread::Scope;
 pub struct Nats;
 
 impl Fleet for Nats {
+    fn kinds(&self, target: Option<&str>, place: &Place) -> Result<Vec<Provenance>, String> {
+        session::kinds(target, place)
+    }
+
     fn attach<'scope, 'r: 'scope>(
         &self,
         _: &'scope Scope<'scope, '_>,
-        target: &Target,
+        kind: &Provenance,
         options: &Options,
         place: &Place,
     ) -> Result<Attached<'scope, 'r>, String> {
-        session::attach(target, options, place)
+        session::attach(kind, options, place)
     }
 
     fn work(
@@ -50,5 +56,13 @@ impl Fleet for Nats {
         stop: &Stop,
     ) -> Result<String, String> {
         worker::work(registry, target, options, place, stop)
+    }
+
+    fn status(&self, place: &Place) -> Result<String, String> {
+        status::status(place)
+    }
+
+    fn forget(&self, worker: &str, place: &Place) -> Result<u64, String> {
+        status::forget(worker, place)
     }
 }

@@ -6,16 +6,23 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, Stream};
 use async_nats::jetstream::{Context, kv, new};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use kernel_gen::tune::fleet::Place;
 use kernel_gen::tune::fleet::wire::{MOST_BYTES, Presence, parse};
 use kernel_gen::tune::measure::Provenance;
 use kernel_gen::tune::session::Stop;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// How long the server remembers the name of a message, so that it takes it once.
 const REMEMBERED: Duration = Duration::from_secs(120);
+
+/// The most workers that are looked at.
+const MOST_WORKERS: usize = 10_000;
+
+/// How long a request waits for a worker before the server forgets it.
+const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long to try to meet: a server that has just begun takes connections before it has its streams.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -98,6 +105,7 @@ impl Meeting {
             ..Config::default()
         };
         let jobs = stream("jobs", vec![format!("{name}.jobs.>")], RetentionPolicy::WorkQueue);
+        let jobs = Config { max_age: FORGOTTEN, ..jobs };
         let jobs = server.get_or_create_stream(jobs).await.map_err(|e| told(&e))?;
         let subjects = vec![format!("{name}.results.>"), format!("{name}.dead")];
         let results = stream("results", subjects, RetentionPolicy::Limits);
@@ -190,23 +198,32 @@ impl Meeting {
         let _ = self.publish(&self.to_dead(), name, beginning, None).await;
     }
 
-    /// The workers that have a device now.
-    pub(crate) async fn present(&self) -> Result<Vec<Presence>, String> {
+    /// How many messages of a subject the replies' stream has.
+    pub(crate) async fn count_of(&self, subject: &str) -> Result<u64, String> {
+        let subjects = self.results.info_with_subjects(subject).await.map_err(|e| e.to_string())?;
+        let all: Vec<(String, usize)> = subjects.try_collect().await.map_err(|e| e.to_string())?;
+        Ok(all.iter().map(|(_, number)| *number as u64).sum())
+    }
+
+    /// The workers that have a device now, by the device's key.
+    pub(crate) async fn present(&self) -> Result<BTreeMap<String, Presence>, String> {
         // A key that ends while keys are listed may never come.
         let listed = tokio::time::timeout(Duration::from_secs(5), self.all_present()).await;
         listed.unwrap_or_else(|_| Err("no answer".to_string()))
     }
 
-    async fn all_present(&self) -> Result<Vec<Presence>, String> {
+    async fn all_present(&self) -> Result<BTreeMap<String, Presence>, String> {
         let keys: Vec<String> = match self.devices.keys().await {
-            Ok(keys) => keys.try_collect().await.map_err(|e| e.to_string())?,
+            Ok(keys) => keys.take(MOST_WORKERS).try_collect().await.map_err(|e| e.to_string())?,
             Err(error) => return Err(error.to_string()),
         };
-        let mut all = vec![];
+        let mut all = BTreeMap::new();
         for key in keys {
             // A lease may have ended since, and what stands there may be anybody's.
-            if let Ok(Some(value)) = self.devices.get(key).await {
-                all.extend(parse::<Presence>(&value).ok());
+            if let Ok(Some(value)) = self.devices.get(key.as_str()).await
+                && let Ok(presence) = parse::<Presence>(&value)
+            {
+                all.insert(key, presence);
             }
         }
         Ok(all)

@@ -1,24 +1,22 @@
 //! The side of a session: a measurer whose work is done by a fleet.
 
 use crate::meeting::{Kind, Meeting, runtime};
-use async_nats::jetstream::consumer::{DeliverPolicy, push};
+use crate::reading::{Said, hand, read};
 use futures_util::StreamExt;
 use kernel_gen::records::{Failure, FailureKind, Outcome};
 use kernel_gen::space::Config;
-use kernel_gen::target::Target;
 use kernel_gen::tune::Task;
 use kernel_gen::tune::fleet::Place;
-use kernel_gen::tune::fleet::wire::{Measuring, Presence, Reply, Request, parse};
-use kernel_gen::tune::measure::{Attached, JobId, Measurer, Options, Provenance};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use kernel_gen::tune::fleet::wire::{Measuring, Presence, Reply, Request};
+use kernel_gen::tune::measure::{
+    Attached, Comparison, Contest, JobId, Judged, Measurer, Options, Provenance, Repeated, WireOutcome, Worker,
+};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-/// How often workers are counted.
-const COUNTED: Duration = Duration::from_secs(1);
 
 /// Requests that are published at a time.
 const AT_A_TIME: usize = 256;
@@ -26,22 +24,17 @@ const AT_A_TIME: usize = 256;
 /// The most requests that are under way: whoever writes to the server says how many workers there are.
 const MOST_UNDER_WAY: usize = 50_000;
 
+/// The most bytes of replies that are kept because they may be asked for.
+const MOST_KEPT: usize = 256 << 20;
+
+/// The most messages that wait for the session; the next ones wait at the server.
+const MOST_WAITING: usize = 256;
+
+/// How often workers are counted.
+const COUNTED: Duration = Duration::from_secs(1);
+
 /// How long a session waits for a first worker.
 const FIRST: Duration = Duration::from_secs(60);
-
-/// What the server has to say.
-enum Said {
-    /// The device that the session's requests go to.
-    Device(Box<Provenance>),
-    /// A reply, of this session or of one before it.
-    Reply(Box<Reply>),
-    /// A request, by its name, that no worker could read, or whose reply nobody can.
-    Unreadable(String, String),
-    /// All replies that were there when the session began have been given.
-    CaughtUp,
-    /// It cannot begin.
-    Failed(String),
-}
 
 /// A measurer whose configs are measured elsewhere.
 struct Session {
@@ -50,87 +43,138 @@ struct Session {
     options: Options,
     /// Requests that no reply has come to, by their names.
     asked: HashMap<String, (Request, Vec<JobId>)>,
-    /// Replies that came before anybody asked, in an earlier session.
+    /// Replies that came before anybody asked, in an earlier session, and their bytes.
     known: HashMap<String, Reply>,
-    /// The reply to the comparison that is waited for.
-    compared: Option<Reply>,
-    ready: VecDeque<(JobId, Outcome, Option<Duration>)>,
-    last_cost: Option<Duration>,
+    kept: usize,
+    /// Who answered what was asked, and the time that it said.
+    answered: HashMap<String, (Arc<Worker>, f64)>,
+    /// Times that a second worker gave for what was answered.
+    repeated: Vec<Repeated>,
+    /// Replies to comparisons that are waited for.
+    compared: HashMap<String, Reply>,
+    ready: VecDeque<(JobId, Outcome, Told)>,
+    last: Told,
     fleet: Arc<Workers>,
+    /// Those that replied, by their names.
+    workers: HashMap<String, Arc<Worker>>,
+    /// Deliveries that came to nothing: of workers that were lost or gave requests back.
+    redelivered: u64,
     /// What tells this session's comparisons from others.
     name: String,
     comparisons: u64,
 }
 
+/// What is told of an outcome beside it: its cost, and who measured.
+type Told = (Option<Duration>, Option<Arc<Worker>>);
+
 /// The workers of the session's kind of device.
 #[derive(Default)]
 struct Workers {
-    count: AtomicUsize,
+    names: Mutex<Vec<String>>,
     capacity: AtomicUsize,
     /// Seconds for which there has been none.
     gone_s: AtomicU64,
+    /// Requests that wait for a worker.
+    waiting: AtomicU64,
+    /// Devices whose workers were lost: they ended without a word.
+    lost: AtomicU64,
+    /// Messages that nobody could read.
+    unreadable: AtomicU64,
 }
 
-/// A measurer whose requests go to the workers of a target.
-pub(crate) fn attach<'s>(target: &Target, options: &Options, place: &Place) -> Result<Attached<'s, 's>, String> {
+impl Workers {
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kinds of device that workers have.
+pub(crate) fn kinds(target: Option<&str>, place: &Place) -> Result<Vec<Provenance>, String> {
+    runtime()?.block_on(async {
+        let meeting = Meeting::at(place).await?;
+        let since = Instant::now();
+        loop {
+            let present = meeting.present().await.unwrap_or_default();
+            let mut kinds: Vec<Provenance> = present.into_values().map(|p| p.provenance).collect();
+            kinds.retain(|kind| target.is_none_or(|target| kind.target == target));
+            kinds.sort_by(|a, b| (&a.target, &a.device).cmp(&(&b.target, &b.device)));
+            kinds.dedup_by(|a, b| Kind::of(a) == Kind::of(b));
+            if !kinds.is_empty() {
+                return Ok(kinds);
+            }
+            if since.elapsed() > FIRST {
+                let (shown, s) = (meeting.place.shown(), FIRST.as_secs());
+                let of = target.map(|target| format!(" of {target}")).unwrap_or_default();
+                let target = target.map(|target| format!(" --target {target}")).unwrap_or_default();
+                return Err(format!(
+                    "{shown}: no worker{of} has come in {s} s; begin one on a machine that has it: kernel-gen-fleet worker \
+                     --fleet {shown}{target} --stream {}",
+                    meeting.place.stream
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    })
+}
+
+/// A measurer whose requests go to the workers of a kind of device.
+pub(crate) fn attach<'s, 'r>(of: &Provenance, options: &Options, place: &Place) -> Result<Attached<'s, 'r>, String> {
     Measuring::of(options).applied(options).map_err(|cause| format!("no worker measures so: {cause}"))?;
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{:x}-{:x}", since.as_nanos(), std::process::id());
     let (publish, requests) = unbounded_channel();
-    let (tell, said) = channel();
+    let (tell, said) = sync_channel(MOST_WAITING);
     let fleet = Arc::new(Workers::default());
-    let (wanted, place, workers, session) = (target.name.clone(), place.clone(), Arc::clone(&fleet), name.clone());
+    let (kind, place, workers, session) = (Kind::of(of), place.clone(), Arc::clone(&fleet), name.clone());
     let runtime = runtime()?;
     // It ends when the measurer does, which drops the requests' sender.
     std::thread::spawn(move || {
         let failed = tell.clone();
-        if let Err(cause) = runtime.block_on(serve(wanted, place, session, requests, tell, workers)) {
+        if let Err(cause) = runtime.block_on(serve(kind, place, session, requests, tell, workers)) {
             let _ = failed.send(Said::Failed(cause));
         }
     });
-    let mut known = HashMap::new();
-    let mut provenance = None;
-    loop {
-        match said.recv().map_err(|_| "the connection has ended".to_string())? {
-            Said::Device(device) => provenance = Some(*device),
-            Said::Reply(reply) if reply.is_of_configs() => drop(known.entry(reply.request.clone()).or_insert(*reply)),
-            Said::Reply(_) | Said::Unreadable(..) => {}
-            Said::CaughtUp => break,
-            Said::Failed(cause) => return Err(cause),
-        }
-    }
-    let provenance = provenance.ok_or("the connection has ended")?;
-    let provenance = Provenance { threads: options.threads as u32, ..provenance };
-    let session = Session {
+    let mut session = Session {
         publish,
         said,
         options: options.clone(),
         asked: HashMap::new(),
-        known,
-        compared: None,
+        known: HashMap::new(),
+        kept: 0,
+        answered: HashMap::new(),
+        repeated: vec![],
+        compared: HashMap::new(),
         ready: VecDeque::new(),
-        last_cost: None,
+        last: (None, None),
         fleet,
+        workers: HashMap::new(),
+        redelivered: 0,
         name,
         comparisons: 0,
     };
+    loop {
+        match session.said.recv().map_err(|_| "the connection has ended".to_string())? {
+            Said::Reply(reply, bytes) => session.take(*reply, bytes),
+            Said::Unreadable(..) => {}
+            Said::CaughtUp => break,
+            Said::Failed(cause) => return Err(cause),
+        }
+    }
+    let provenance = Provenance { threads: options.threads as u32, uuid: None, ..of.clone() };
     Ok(Attached { measurer: Box::new(session), provenance })
 }
 
 /// The network's side: counts workers, publishes requests, hands on replies, until nobody asks any more.
 async fn serve(
-    target: String,
+    kind: Kind,
     place: Place,
     session: String,
     mut requests: UnboundedReceiver<Request>,
-    tell: Sender<Said>,
+    tell: SyncSender<Said>,
     workers: Arc<Workers>,
 ) -> Result<(), String> {
     let meeting = Meeting::at(&place).await?;
-    let provenance = first_worker(&meeting, &target).await?;
-    let kind = Kind::of(&provenance);
-    let _ = tell.send(Said::Device(Box::new(provenance)));
-    let counting = tokio::spawn(count(meeting.clone(), kind.clone(), workers));
+    let counting = tokio::spawn(count(meeting.clone(), kind.clone(), Arc::clone(&workers)));
     let reading = tokio::spawn(read(meeting.clone(), kind.clone(), tell.clone()));
     let subject = meeting.to_jobs(&kind);
     // Many at a time: the way to a server that is far away takes longer than all else.
@@ -139,7 +183,7 @@ async fn serve(
         // The name is of this session: what an earlier one asked for may have been given up since.
         let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
         if let Err(cause) = meeting.publish(&subject, &format!("{id}.{session}"), payload, None).await {
-            let _ = tell.send(Said::Unreadable(id, cause));
+            hand(&tell, Said::Unreadable(id, cause)).await;
         }
     })
     .await;
@@ -148,51 +192,34 @@ async fn serve(
     Ok(())
 }
 
-/// The device of the workers of a target, all of which have one kind.
-async fn first_worker(meeting: &Meeting, target: &str) -> Result<Provenance, String> {
-    let since = Instant::now();
-    loop {
-        let present = meeting.present().await.unwrap_or_default();
-        let mut devices: Vec<Provenance> =
-            present.into_iter().map(|p| p.provenance).filter(|p| p.target == target).collect();
-        devices.sort_by(|a, b| a.device.cmp(&b.device));
-        devices.dedup_by(|a, b| a.device == b.device);
-        if devices.len() > 1 {
-            let names: Vec<&str> = devices.iter().map(|p| p.device.as_str()).collect();
-            let shown = meeting.place.shown();
-            return Err(format!(
-                "{shown}: workers of {target} have {}, and times of several devices cannot be compared; give each kind a \
-                 --stream of its own",
-                names.join(", ")
-            ));
-        }
-        if let Some(device) = devices.pop() {
-            return Ok(device);
-        }
-        if since.elapsed() > FIRST {
-            let (shown, s) = (meeting.place.shown(), FIRST.as_secs());
-            return Err(format!(
-                "{shown}: no worker of {target} has come in {s} s; begin one on a machine that has it: kernel-gen-fleet \
-                 worker --fleet {shown} --target {target} --stream {}",
-                meeting.place.stream
-            ));
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-}
-
 /// Counts the workers again and again.
 async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
     let mut last = Instant::now();
+    let mut before: BTreeMap<String, Presence> = BTreeMap::new();
     loop {
         match meeting.present().await {
-            Ok(present) => {
-                let ours = || present.iter().filter(|p: &&Presence| Kind::of(&p.provenance) == kind);
-                let capacity = ours().map(|p| p.capacity.min(1024)).sum();
-                workers.count.store(ours().count(), Ordering::Relaxed);
+            Ok(mut present) => {
+                present.retain(|_, p| Kind::of(&p.provenance) == kind);
+                let capacity = present.values().map(|p| p.capacity.min(1024)).sum();
                 workers.capacity.store(capacity, Ordering::Relaxed);
+                *workers.names() = present.values().map(|p| p.worker.clone()).collect();
+                for key in before.keys().filter(|key| !present.contains_key(*key)) {
+                    // One that ends in order takes its key back; that of one that was lost vanishes with its lease.
+                    if let Ok(None) = meeting.devices.entry(key.as_str()).await {
+                        workers.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                before = present;
                 if capacity > 0 {
                     last = Instant::now();
+                }
+                if let Ok(mut queue) = meeting.queue(&kind).await
+                    && let Ok(info) = queue.info().await
+                {
+                    workers.waiting.store(info.num_pending, Ordering::Relaxed);
+                }
+                if let Ok(dead) = meeting.count_of(&meeting.to_dead()).await {
+                    workers.unreadable.store(dead, Ordering::Relaxed);
                 }
             }
             // While the server is away, nothing is known of the workers.
@@ -203,110 +230,85 @@ async fn count(meeting: Meeting, kind: Kind, workers: Arc<Workers>) {
     }
 }
 
-/// Hands on all replies of the kind, from the first that the server has.
-async fn read(meeting: Meeting, kind: Kind, tell: Sender<Said>) {
-    let (mut next, mut caught_up) = (1, false);
-    let (ours, dead) = (meeting.to_results(&kind), meeting.to_dead());
-    loop {
-        let config = push::OrderedConfig {
-            deliver_subject: meeting.server.client().new_inbox(),
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: next },
-            ..push::OrderedConfig::default()
-        };
-        if let Ok(consumer) = meeting.results.create_consumer(config).await {
-            let mut left = consumer.cached_info().num_pending;
-            if let Ok(mut messages) = consumer.messages().await {
-                loop {
-                    if left == 0 && !std::mem::replace(&mut caught_up, true) && tell.send(Said::CaughtUp).is_err() {
-                        return;
-                    }
-                    let Some(Ok(message)) = messages.next().await else { break };
-                    let Ok((sequence, pending)) = message.info().map(|info| (info.stream_sequence, info.pending))
-                    else {
-                        continue;
-                    };
-                    left = pending;
-                    // A consumer that the client made again may begin at the beginning.
-                    if sequence < next {
-                        continue;
-                    }
-                    next = sequence + 1;
-                    let name = message.headers.as_ref().and_then(|h| h.get("Nats-Msg-Id")).map(|name| name.to_string());
-                    let said = if message.subject.as_str() == ours {
-                        match parse::<Reply>(&message.payload) {
-                            Ok(reply) => Said::Reply(Box::new(reply)),
-                            Err(cause) => {
-                                let id = name.unwrap_or_default();
-                                let id = id.split('.').next().unwrap_or_default().to_string();
-                                Said::Unreadable(id, format!("nobody can read the reply: {cause}"))
-                            }
-                        }
-                    } else if message.subject.as_str() == dead {
-                        let id = name.unwrap_or_default().trim_start_matches('j').to_string();
-                        Said::Unreadable(id, "no worker can read the request".to_string())
-                    } else {
-                        continue;
-                    };
-                    if tell.send(said).is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-}
-
 fn lost(detail: String) -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Worker, detail })
 }
 
+/// The median time of the only outcome.
+fn us_of(reply: &Reply) -> Option<f64> {
+    match &reply.outcomes[..] {
+        [WireOutcome::Timed(timing)] => Some(timing.median_us()).filter(|us| us.is_finite() && *us > 0.0),
+        _ => None,
+    }
+}
+
 impl Session {
-    /// Asks for a request, unless somebody has asked for it already.
-    fn ask(&mut self, request: Request, job: Option<JobId>) {
+    /// Asks for a request, unless somebody has asked for it already. Gives its name.
+    fn ask(&mut self, request: Request, job: Option<JobId>) -> String {
         let name = request.id();
-        let (_, jobs) = self.asked.entry(name).or_insert_with(|| {
+        let (_, jobs) = self.asked.entry(name.clone()).or_insert_with(|| {
             // The network's side lives as long as this one.
             let _ = self.publish.send(request.clone());
             (request, vec![])
         });
         jobs.extend(job);
+        name
     }
 
-    /// What came of a request, and what it cost.
-    fn outcomes(reply: Reply, request: &Request) -> (Vec<Outcome>, Option<Duration>) {
-        let worker = reply.worker.clone();
+    /// Who replied.
+    fn worker(&mut self, reply: &Reply) -> Arc<Worker> {
+        let new = || Worker { name: reply.worker.clone(), provenance: reply.provenance.clone() };
+        Arc::clone(self.workers.entry(reply.worker.clone()).or_insert_with(|| Arc::new(new())))
+    }
+
+    /// What came of a request, and what is told beside it.
+    fn outcomes(&mut self, reply: Reply, request: &Request) -> (Vec<Outcome>, Told) {
+        let worker = self.worker(&reply);
+        if let Some(us) = us_of(&reply) {
+            self.answered.insert(reply.request.clone(), (Arc::clone(&worker), us));
+        }
         let cost = reply.cost_s.filter(|s| (0.0..1e6).contains(s)).map(Duration::from_secs_f64);
         let outcomes = reply.outcomes(request).unwrap_or_else(|cause| {
-            let said = format!("the worker {worker} replied what cannot be: {cause}");
+            let said = format!("the worker {} replied what cannot be: {cause}", worker.name);
             request.candidates.iter().map(|_| lost(said.clone())).collect()
         });
-        (outcomes, cost)
+        (outcomes, (cost, Some(worker)))
     }
 
-    /// Takes a reply: to what was asked for, or to be looked up.
-    fn take(&mut self, reply: Reply) {
-        let asked = self.asked.remove(&reply.request);
-        if let Some((request, _)) = &asked
-            && request.comparison.is_some()
-        {
-            self.compared = Some(reply);
+    /// Takes a reply of so many bytes: to what was asked for, or to be looked up.
+    fn take(&mut self, reply: Reply, bytes: usize) {
+        let Some((request, jobs)) = self.asked.remove(&reply.request) else { return self.keep(reply, bytes) };
+        self.redelivered += u64::from(reply.deliveries.saturating_sub(1));
+        if request.comparison.is_some() {
+            self.compared.insert(reply.request.clone(), reply);
+            return;
+        }
+        let (outcomes, told) = self.outcomes(reply, &request);
+        for (job, outcome) in jobs.into_iter().zip(outcomes.iter().cycle()) {
+            self.ready.push_back((job, outcome.clone(), told.clone()));
+        }
+    }
+
+    /// Keeps a reply that nobody waits for: it may be asked for later. A second reply to what was answered shows whether two workers
+    /// agree.
+    fn keep(&mut self, reply: Reply, bytes: usize) {
+        if let Some((first, first_us)) = self.answered.get(&reply.request) {
+            if let Some(us) = us_of(&reply).filter(|_| first.name != reply.worker) {
+                let (worker, other) = (reply.worker, first.name.clone());
+                self.repeated.push(Repeated { worker, other, ratio: us / first_us });
+            }
             return;
         }
         // What says nothing of a config is no reason not to ask again.
-        if reply.is_of_configs() {
-            self.known.entry(reply.request.clone()).or_insert_with(|| reply.clone());
-        }
-        let Some((request, jobs)) = asked else { return };
-        let (outcomes, cost) = Session::outcomes(reply, &request);
-        for (job, outcome) in jobs.into_iter().zip(outcomes.iter().cycle()) {
-            self.ready.push_back((job, outcome.clone(), cost));
+        if reply.is_of_configs() && self.kept + bytes <= MOST_KEPT && !self.known.contains_key(&reply.request) {
+            self.kept += bytes;
+            self.known.insert(reply.request.clone(), reply);
         }
     }
 
     /// Fails the jobs of a request.
     fn fail(&mut self, jobs: Vec<JobId>, cause: &str) {
-        self.ready.extend(jobs.into_iter().map(|job| (job, lost(cause.to_string()), None)));
+        self.ready.extend(jobs.into_iter().map(|job| (job, lost(cause.to_string()), (None, None))));
     }
 
     /// Fails the jobs of all requests.
@@ -319,7 +321,7 @@ impl Session {
     /// Waits for a message for at most `wait`. Fails all requests if no worker has been present for [`FIRST`].
     fn hear(&mut self, wait: Duration) {
         match self.said.recv_timeout(wait) {
-            Ok(Said::Reply(reply)) => self.take(*reply),
+            Ok(Said::Reply(reply, bytes)) => self.take(*reply, bytes),
             Ok(Said::Unreadable(id, cause)) => {
                 let jobs = self.asked.remove(&id).map(|(_, jobs)| jobs).unwrap_or_default();
                 self.fail(jobs, &cause);
@@ -344,21 +346,21 @@ impl<'r> Measurer<'r> for Session {
     }
 
     fn workers(&self) -> usize {
-        self.fleet.count.load(Ordering::Relaxed)
+        self.fleet.names().len()
     }
 
     fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config) {
         match Request::new(&[(task, config)], &self.options, None) {
             Err(cause) => {
                 let failure = Failure { kind: FailureKind::Refused, detail: cause };
-                self.ready.push_back((id, Outcome::Failed(failure), None));
+                self.ready.push_back((id, Outcome::Failed(failure), (None, None)));
             }
-            Ok(request) => match self.known.get(&request.id()).cloned() {
+            Ok(request) => match self.known.remove(&request.id()) {
                 Some(reply) => {
-                    let (outcomes, cost) = Session::outcomes(reply, &request);
-                    self.ready.extend(outcomes.into_iter().map(|outcome| (id, outcome, cost)));
+                    let (outcomes, told) = self.outcomes(reply, &request);
+                    self.ready.extend(outcomes.into_iter().map(|outcome| (id, outcome, told.clone())));
                 }
-                None => self.ask(request, Some(id)),
+                None => drop(self.ask(request, Some(id))),
             },
         }
     }
@@ -366,8 +368,8 @@ impl<'r> Measurer<'r> for Session {
     fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)> {
         let until = Instant::now() + wait;
         loop {
-            if let Some((id, outcome, cost)) = self.ready.pop_front() {
-                self.last_cost = cost;
+            if let Some((id, outcome, told)) = self.ready.pop_front() {
+                self.last = told;
                 return Some((id, outcome));
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -379,27 +381,69 @@ impl<'r> Measurer<'r> for Session {
     }
 
     fn last_cost(&self) -> Option<Duration> {
-        self.last_cost
+        self.last.0
+    }
+
+    fn last_worker(&self) -> Option<Arc<Worker>> {
+        self.last.1.clone()
+    }
+
+    fn repeated(&mut self) -> Vec<Repeated> {
+        std::mem::take(&mut self.repeated)
+    }
+
+    fn standing(&self) -> Option<String> {
+        let Workers { waiting, lost, unreadable, .. } = &*self.fleet;
+        let [waiting, lost, unreadable] = [waiting, lost, unreadable].map(|n| n.load(Ordering::Relaxed));
+        let mut text = format!("{} workers, {} asked for, {waiting} of them wait", self.workers(), self.asked.len());
+        let more = [(self.redelivered, "given again"), (lost, "workers lost"), (unreadable, "unreadable")];
+        for (number, what) in more.into_iter().filter(|(number, _)| *number > 0) {
+            text += &format!(", {number} {what}");
+        }
+        Some(text)
     }
 
     fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
-        self.comparisons += 1;
-        let comparison = format!("{}-{}", self.name, self.comparisons);
-        let request = match Request::new(candidates, &self.options, Some(comparison)) {
-            Ok(request) => request,
-            Err(cause) => {
-                let refused = Outcome::Failed(Failure { kind: FailureKind::Refused, detail: cause });
-                return vec![refused; candidates.len()];
-            }
-        };
-        let name = request.id();
-        self.ask(request.clone(), None);
-        while self.asked.contains_key(&name) {
-            self.hear(Duration::from_millis(200));
-        }
-        match self.compared.take().filter(|reply| reply.request == name) {
-            Some(reply) => Session::outcomes(reply, &request).0,
+        let contest = Contest { candidates: candidates.to_vec(), not_by: vec![] };
+        match self.compare_all(&[contest], &mut || true).pop().flatten() {
+            Some(judged) => judged.comparison.outcomes,
             None => vec![lost("no worker is there".to_string()); candidates.len()],
         }
+    }
+
+    fn compare_all(&mut self, all: &[Contest<'_, 'r>], goes_on: &mut dyn FnMut() -> bool) -> Vec<Option<Judged>> {
+        let mut requests = vec![];
+        for Contest { candidates, not_by } in all {
+            self.comparisons += 1;
+            let comparison = format!("{}-{}", self.name, self.comparisons);
+            let request = Request::new(candidates, &self.options, Some(comparison));
+            requests.push(request.map(|request| {
+                let request = Request { not_by: not_by.clone(), ..request };
+                (self.ask(request.clone(), None), request)
+            }));
+        }
+        while requests.iter().flatten().any(|(name, _)| self.asked.contains_key(name)) && goes_on() {
+            self.hear(Duration::from_millis(200));
+            let names = self.fleet.names().clone();
+            // Where nobody is left who may, nobody will.
+            let able = |request: &Request| request.not_by.is_empty() || names.iter().any(|n| !request.not_by.contains(n));
+            for (name, _) in requests.iter().flatten().filter(|(_, request)| !able(request)) {
+                self.asked.remove(name);
+            }
+        }
+        let judged = requests.into_iter().zip(all).map(|(request, contest)| match request {
+            Err(cause) => {
+                let refused = Outcome::Failed(Failure { kind: FailureKind::Refused, detail: cause });
+                let outcomes = vec![refused; contest.candidates.len()];
+                Some(Judged { comparison: Comparison { outcomes, peers: vec![] }, worker: None })
+            }
+            Ok((name, request)) => {
+                // What was not done is waited for no more.
+                self.asked.remove(&name);
+                let (outcomes, (_, worker)) = self.compared.remove(&name).map(|r| self.outcomes(r, &request))?;
+                Some(Judged { comparison: Comparison { outcomes, peers: vec![] }, worker })
+            }
+        });
+        judged.collect()
     }
 }

@@ -30,6 +30,9 @@ use tokio::task::JoinSet;
 /// A request that has been delivered so often has cost as many workers, and is answered with a failure.
 const DELIVERIES: i64 = 5;
 
+/// How often a request may come to workers that it is not for.
+const IN_VAIN: i64 = 200;
+
 /// How long to wait for requests before looking at anything else.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -62,6 +65,8 @@ enum Verdict {
     Reply(Box<Reply>),
     /// Another worker is to have it.
     Back,
+    /// It is for other workers.
+    NotMine,
     /// No worker can do anything with it.
     Refused(String),
 }
@@ -116,11 +121,13 @@ pub(crate) fn work(
     })
 }
 
-/// The worker's name: the machine and the process.
+/// The worker's name: the machine, the process, and when it began. No other worker ever has it, so that what it measured can be
+/// dropped by it.
 fn name(provenance: &Provenance) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { provenance.device.as_str() } else { host.trim() };
-    format!("{}-{}", token(host), std::process::id())
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}-{:x}", token(host), std::process::id(), since.as_secs())
 }
 
 struct Worker<'scope, 'env, 'r> {
@@ -205,7 +212,12 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     fn begin(&mut self, taken: Taken) {
         let registry = self.registry;
         let number = taken.number;
-        if taken.deliveries > 2 * DELIVERIES {
+        if taken.request.not_by.contains(&self.name) {
+            return self.end(number, Verdict::NotMine);
+        }
+        // What may not go to some has been to them in vain.
+        let in_vain = if taken.request.not_by.is_empty() { 0 } else { IN_VAIN };
+        if taken.deliveries > 2 * DELIVERIES + in_vain {
             return self.refuse(&taken, "it has ended too many workers".to_string());
         }
         // A template that panics at a workload is no reason to end.
@@ -260,6 +272,7 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
             worker: self.name.clone(),
             provenance: self.provenance.clone(),
             cost_s: cost.map(|cost| cost.as_secs_f64()),
+            deliveries: taken.deliveries.try_into().unwrap_or(u32::MAX),
             outcomes: outcomes.into_iter().map(WireOutcome::from).collect(),
         };
         // What says nothing of the config is held against this worker, and another one is asked.
@@ -411,6 +424,7 @@ async fn finish(meeting: Meeting, kind: Kind, request: Kept, verdict: Verdict, s
             }
         }
         Verdict::Back => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_secs(1)))).await),
+        Verdict::NotMine => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_millis(300)))).await),
         Verdict::Refused(cause) => {
             eprintln!("kernel-gen: a request was refused: {cause}");
             let _ = acker.ack_with(LATER).await;

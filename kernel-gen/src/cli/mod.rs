@@ -86,6 +86,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Completions(completions::Arguments),
     Worker(worker::Arguments),
+    Fleet(fleet::Arguments),
 }
 
 /// Runs the command on the process's arguments.
@@ -149,6 +150,7 @@ fn carry_out(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn Flee
         Command::Doctor(arguments) => doctor::run(registry, arguments),
         Command::Completions(arguments) => completions::run(arguments, Arguments::command()),
         Command::Worker(arguments) => worker::run(registry, arguments, fleet),
+        Command::Fleet(arguments) => fleet::run(arguments, fleet),
     };
     result.unwrap_or_else(|failure| {
         let prefix = if matches!(failure, Failure::Message(_)) { "error: " } else { "" };

@@ -58,6 +58,7 @@ impl Folder {
             gflops: 43.7,
             core_gflops: None,
             floor_us: None,
+            spread: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

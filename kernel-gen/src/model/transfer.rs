@@ -437,6 +437,7 @@ mod tests {
             gflops: workload.flops() as f64 / time_us * 1e-3,
             core_gflops: None,
             floor_us: None,
+            spread: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

@@ -28,6 +28,7 @@ fn record() -> Record {
         gflops: 51.6,
         core_gflops: None,
         floor_us: None,
+        spread: None,
         max_error: 1.2e-7,
         verified: true,
         generator: "0.1.0".into(),
@@ -215,12 +216,13 @@ fn every_kind_of_value_and_text_reads_back() {
         (record.time_us, record.gflops, record.max_error) = (time_us, gflops, max_error);
         record.core_gflops = Some(256.0 * time_us).filter(|g| *g < 1e9);
         record.floor_us = Some(time_us).filter(|us| *us > 1.0);
+        record.spread = Some(1.25).filter(|_| time_us > 1.0);
         let text = super::text::list(&record.target, &record.device, [&record]);
         let back = parse(&text, "r.toml").unwrap_or_else(|e| panic!("{e:?}\n{text}")).remove(0);
         assert_eq!(super::text::list(&back.target, &back.device, [&back]), text);
         assert_eq!((&back.config, &back.device, back.time_us), (&record.config, &record.device, time_us));
         assert_eq!(back.core_gflops.is_some(), record.core_gflops.is_some(), "{text}");
-        assert_eq!(back.floor_us, record.floor_us, "{text}");
+        assert_eq!((back.floor_us, back.spread), (record.floor_us, record.spread), "{text}");
     }
 }
 

@@ -100,8 +100,8 @@ impl Record {
         });
         let _ = write!(line, ", config = {{ {} }}", entries.collect::<Vec<_>>().join(", "));
         let measured = [("time_us", Some(self.time_us)), ("gflops", Some(self.gflops))];
-        for (key, value) in measured.into_iter().chain([("core_gflops", self.core_gflops), ("floor_us", self.floor_us)])
-        {
+        let more = [("core_gflops", self.core_gflops), ("floor_us", self.floor_us), ("spread", self.spread)];
+        for (key, value) in measured.into_iter().chain(more) {
             if let Some(value) = value {
                 let _ = write!(line, ", {key} = {}", rounded(value, 4));
             }
@@ -285,6 +285,7 @@ fn read_record(mut table: Table<'_, '_>, slot: Slot, report: &mut Report) -> Opt
     let gflops = gflops.and_then(|found| measurement(report, "gflops", found, false));
     let core_gflops = optional_measurement(&mut table, report, "core_gflops");
     let floor_us = optional_measurement(&mut table, report, "floor_us");
+    let spread = optional_measurement(&mut table, report, "spread");
     let max_error = required(&mut table, report, "max_error", "max_error = 1e-6", Table::number);
     let max_error = max_error.and_then(|found| measurement(report, "max_error", found, false));
     let verified = required(&mut table, report, "verified", "verified = true", Table::boolean);
@@ -308,6 +309,7 @@ fn read_record(mut table: Table<'_, '_>, slot: Slot, report: &mut Report) -> Opt
         gflops: gflops?,
         core_gflops: core_gflops?,
         floor_us: floor_us?,
+        spread: spread?,
         max_error: max_error?,
         verified: verified?.0,
         generator: generator?.0.to_string(),

@@ -115,6 +115,7 @@ mod tests {
             searched: Duration::ZERO,
             budget,
             seconds,
+            fleet: None,
         }
     }
 

@@ -57,6 +57,7 @@ fn record_of(entry: &Entry) -> Record {
         gflops: 1.0,
         core_gflops: None,
         floor_us: None,
+        spread: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),

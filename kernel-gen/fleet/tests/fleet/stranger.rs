@@ -121,6 +121,7 @@ impl Stranger {
             worker: self.presence.worker.clone(),
             provenance: self.presence.provenance.clone(),
             cost_s: Some(0.1),
+            deliveries: 1,
             outcomes: request.candidates.iter().map(outcome).collect(),
         }
     }

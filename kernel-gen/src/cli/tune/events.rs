@@ -31,7 +31,7 @@ impl<'p> Events<'p> {
                     "name": i.name, "workload": i.key.workload, "target": i.key.target, "template": i.key.template,
                 })).collect::<Vec<_>>(),
             }),
-            Event::Trial { entry, trial, best, cost } => {
+            Event::Trial { entry, trial, best, cost, worker } => {
                 let mut json = json!({
                     "event": "trial", "at": seconds, "name": self.plan.items[entry].name,
                     "template": self.plan.items[entry].key.template, "index": trial.index,
@@ -39,6 +39,9 @@ impl<'p> Events<'p> {
                 });
                 if let Some(cost) = cost {
                     merge(&mut json, json!({ "cost_s": (cost.as_secs_f64() * 1e3).round() / 1e3 }));
+                }
+                if let Some(worker) = worker {
+                    merge(&mut json, json!({ "worker": worker.name }));
                 }
                 merge(&mut json, outcome(&trial.outcome));
                 json
@@ -68,6 +71,9 @@ impl<'p> Events<'p> {
             "event": "ended",
             "why": summary.ended.to_string(),
             "uncompared": summary.uncompared,
+            "doubts": summary.doubts.iter().map(|d| json!({
+                "worker": d.worker, "checks": d.checks, "apart": d.apart, "ratio": d.ratio,
+            })).collect::<Vec<_>>(),
             "seconds": board.elapsed.as_secs_f64(),
             "trials": board.trials(),
             "made": board.made(),

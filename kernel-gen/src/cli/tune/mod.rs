@@ -13,15 +13,17 @@ pub(super) use arguments::Arguments;
 use super::fleet::of_program;
 use super::interrupt::stop_on_interrupt;
 use super::output::{Failure, Output};
+use super::project::{Project, target};
 use crate::diagnostic::closest;
 use crate::records::log::{ComparedConfig, LogWriter, Machine, Run};
 use crate::records::{FailureKind, Outcome, Trial};
+use crate::target::Target;
 use crate::templates::Registry;
-use crate::tune::fleet::Fleet;
-use crate::tune::measure::{self, Measurer};
+use crate::tune::fleet::{Fleet, Place as Meeting};
+use crate::tune::measure::{self, Attached, Measurer, Provenance, Worker};
 use crate::tune::progress::{Progress, Style, counted, table};
 use crate::tune::replay::Replay;
-use crate::tune::session::{self, Candidate, Entry, Event, Options, Summary, Verdict};
+use crate::tune::session::{self, Candidate, Doubt, Entry, Event, Options, Summary, Verdict};
 use crate::tune::tuner;
 use bench::Bench;
 use events::Events;
@@ -31,6 +33,7 @@ use recorded::{recording, target_of};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::thread::Scope;
 use write::{Written, can_be_written, write_records};
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn Fleet>) -> Result<Output, Failure> {
@@ -43,47 +46,130 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn
     // A workload that is given by its key needs no spec, and neither does a recording.
     let project = arguments.measured.project_to_tune(arguments.tuned.as_ref())?;
     let recording = arguments.replay.as_deref().map(|file| recording(file, registry)).transpose()?;
-    let target = target_of(&project, arguments, recording.as_ref())?;
-    let plan = Plan::new(registry, &project, arguments, recording.as_ref(), target)?;
-    let threads = arguments.measured.threads(&project, target);
-    let known = OnceCell::new();
-    let know = |bench: &Bench| Known::new(registry, &project, arguments, &plan, Some(bench));
     if let Some(recording) = recording {
+        let target = target_of(&project, arguments, Some(&recording))?;
+        let plan = Plan::new(registry, &project, arguments, Some(&recording), target)?;
         let device = recording.device.clone().unwrap_or_else(|| "a recording".to_string());
+        let threads = arguments.measured.threads(&project, target);
         let bench = Bench { device, threads, machine: Machine::Other, settings: None, host: None };
-        let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
+        let known = Known::new(registry, &project, arguments, &plan, Some(&bench))?;
         return match arguments.dry_run {
-            true => Ok(Output::success(described(&plan, known, &arguments.options(&plan)))),
-            false => tune(arguments, kind, &plan, known, &bench, &mut Replay::new(recording)),
+            true => Ok(Output::success(described(&plan, &known, &arguments.options(&plan)))),
+            false => tune(arguments, kind, &plan, &known, &bench, &mut Replay::new(recording), None),
         };
     }
     if arguments.dry_run {
+        let plan = Plan::new(registry, &project, arguments, None, target_of(&project, arguments, None)?)?;
         let known = Known::new(registry, &project, arguments, &plan, None)?;
         return Ok(Output::success(described(&plan, &known, &arguments.options(&plan))));
     }
-    let place = arguments.fleet.place();
-    if place.is_none() {
-        arguments.measured.check_threads(threads)?;
+    let on = On { registry, arguments, kind, project: &project };
+    match arguments.fleet.place() {
+        Some(place) => on.fleet(of_program(fleet)?, &place),
+        None => {
+            let target = target_of(&project, arguments, None)?;
+            arguments.measured.check_threads(arguments.measured.threads(&project, target))?;
+            on.device(target, &Place::Here { device: arguments.measured.device()? })
+        }
     }
-    std::thread::scope(|scope| {
-        let options = measure::Options {
-            device: if place.is_none() { arguments.measured.device()? } else { 0 },
-            threads: threads as usize,
-            seed: arguments.seed.wrapping_add(1),
-            ..measure::Options::default()
+}
+
+/// Where the devices are that measure.
+enum Place<'p> {
+    /// In this machine.
+    Here { device: usize },
+    /// In the machines of a fleet: those of one kind of device. There is a name if several kinds are tuned.
+    Fleet { fleet: &'p dyn Fleet, at: &'p Meeting, kind: &'p Provenance, name: Option<&'p str> },
+}
+
+impl Place<'_> {
+    fn attach<'s, 'r: 's>(
+        &self,
+        scope: &'s Scope<'s, '_>,
+        target: &Target,
+        options: measure::Options,
+    ) -> Result<Attached<'s, 'r>, String> {
+        match self {
+            Place::Here { device } => {
+                let options = measure::Options { device: *device, ..options };
+                measure::for_target(scope, target, options).map_err(|e| e.to_string())
+            }
+            Place::Fleet { fleet, at, kind, .. } => fleet.attach(scope, kind, &options, at),
+        }
+    }
+}
+
+/// What is tuned, on whatever there is.
+#[derive(Clone, Copy)]
+struct On<'a> {
+    registry: &'a Registry,
+    arguments: &'a Arguments,
+    kind: tuner::Kind,
+    project: &'a Project,
+}
+
+impl On<'_> {
+    /// On all kinds of device of a fleet at the same time, each with a session of its own.
+    fn fleet(self, fleet: &dyn Fleet, at: &Meeting) -> Result<Output, Failure> {
+        let kinds = fleet.kinds(self.arguments.measured.target.as_deref(), at)?;
+        let session = |kind: &Provenance, name: Option<&str>| {
+            self.device(target(self.project, Some(&kind.target))?, &Place::Fleet { fleet, at, kind, name })
         };
-        let options = arguments.measuring.applied(options);
-        let settings = options.settings(target);
-        let mut attached = match &place {
-            Some(place) => of_program(fleet)?.attach(scope, target, &options, place)?,
-            None => measure::for_target(scope, target, options).map_err(|e| e.to_string())?,
-        };
-        let bench = Bench { settings: Some(settings), ..Bench::of(&attached.provenance) };
-        // This machine did not measure what a fleet did.
-        let bench = Bench { host: bench.host.filter(|_| place.is_none()), ..bench };
-        let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
-        tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer)
-    })
+        if let [only] = &kinds[..] {
+            return session(only, None);
+        }
+        let names: Vec<String> = kinds.iter().map(|kind| format!("{} on {}", kind.target, kind.device)).collect();
+        if self.arguments.json {
+            let names = names.join(", ");
+            return Err(format!("--json is of one kind of device, and the fleet has {names}; name a --target").into());
+        }
+        let outputs: Vec<Result<Output, Failure>> = std::thread::scope(|scope| {
+            let session = &session;
+            let run = |(kind, name)| scope.spawn(move || session(kind, Some(name)));
+            let running: Vec<_> = kinds.iter().zip(names.iter().map(String::as_str)).map(run).collect();
+            running.into_iter().map(|s| s.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let mut all = Output::success(String::new());
+        for (name, output) in names.iter().zip(outputs) {
+            // What one kind of device cannot do says nothing of the others.
+            let Output { text, errors, success } = output.unwrap_or_else(|failure| Output {
+                text: String::new(),
+                errors: failure.to_string().lines().map(|line| format!("error: {name}: {line}")).collect(),
+                success: false,
+            });
+            all.text += &format!("{name}\n{text}");
+            all.errors.extend(errors);
+            all.success &= success;
+        }
+        Ok(all)
+    }
+
+    /// On one kind of device.
+    fn device(self, target: &'static Target, place: &Place<'_>) -> Result<Output, Failure> {
+        let On { registry, arguments, kind, project } = self;
+        let plan = Plan::new(registry, project, arguments, None, target)?;
+        let known = OnceCell::new();
+        std::thread::scope(|scope| {
+            let options = measure::Options {
+                threads: arguments.measured.threads(project, target) as usize,
+                seed: arguments.seed.wrapping_add(1),
+                ..measure::Options::default()
+            };
+            let options = arguments.measuring.applied(options);
+            let settings = Some(options.settings(target));
+            let mut attached = place.attach(scope, target, options)?;
+            let bench = Bench { settings, ..Bench::of(&attached.provenance) };
+            // This machine did not measure what a fleet did.
+            let (host, name) = match place {
+                Place::Here { .. } => (bench.host, None),
+                Place::Fleet { name, .. } => (None, *name),
+            };
+            let bench = Bench { host, ..bench };
+            let know = || Known::new(registry, project, arguments, &plan, Some(&bench));
+            let known = known.get_or_init(know).as_ref().map_err(Failure::clone)?;
+            tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer, name)
+        })
+    }
 }
 
 impl Arguments {
@@ -113,6 +199,7 @@ fn tune<'t>(
     known: &'t Known,
     bench: &Bench,
     measurer: &mut dyn Measurer<'t>,
+    name: Option<&str>,
 ) -> Result<Output, Failure> {
     let Known { histories, hints, incumbents, standing, notes, log, tuned } = known;
     let options = arguments.options(plan);
@@ -154,7 +241,10 @@ fn tune<'t>(
         can_be_written(&folder.join(&plan.target.name))?;
     }
     let style = if arguments.quiet || arguments.json { Style::Quiet } else { Style::of_stderr() };
-    let mut progress = Progress::new(style);
+    let mut progress = match name {
+        Some(name) => Progress::of_several(style, name),
+        None => Progress::new(style),
+    };
     notes.iter().for_each(|note| progress.say(note));
     let mut events = arguments.json.then(|| Events::new(plan));
     let stop = stop_on_interrupt();
@@ -163,8 +253,15 @@ fn tune<'t>(
         if let Event::Trial { entry, trial, .. } = event {
             made.take(&plan.items[entry].key.template, trial);
         }
-        if let (Event::Trial { entry, trial, cost, .. }, Some(writer)) = (event, &mut writer) {
-            writer.append_costing(&plan.items[entry].key, trial, cost).map_err(|e| e.to_string())?;
+        if let (Event::Trial { entry, trial, cost, worker, .. }, Some(writer)) = (event, &mut writer) {
+            let task = &plan.items[entry].key;
+            let appended = match worker {
+                None => writer.append_costing(task, trial, cost),
+                Some(Worker { name, provenance }) => {
+                    writer.append_of_worker((name, || Bench::of(provenance).machine), task, trial, cost)
+                }
+            };
+            appended.map_err(|e| e.to_string())?;
         }
         if let (Event::Decided { verdict, .. }, Some(writer)) = (event, &mut writer)
             && let Some(first) = verdict.candidates().first()
@@ -207,6 +304,14 @@ fn tune<'t>(
              --trials 0 with more --seconds compares them",
             summary.uncompared,
             counted(summary.verdicts.len() as u64, "workload")
+        );
+    }
+    for Doubt { worker, checks, apart, ratio } in &summary.doubts {
+        let _ = writeln!(
+            text,
+            "{worker}: {apart} of {checks} of its times, {ratio:.2} of those of others in the median, could not be repeated; \
+             kernel-gen-fleet fleet drop {worker} --fleet URL{} takes all of them back, and the same command decides again",
+            log.as_ref().map(|file| format!(" --log {}", file.display())).unwrap_or_default()
         );
     }
     match (summary.ended, log) {

@@ -105,6 +105,7 @@ pub(super) fn write_records(
             gflops: gflops(&task.workload, time_us),
             core_gflops: timing.core_median_gflops(),
             floor_us: winner.floor_us.filter(|_| of_a_cpu),
+            spread: winner.spread,
             max_error: timing.max_error,
             // A measurer times what passed the check against the reference, and nothing else.
             verified: true,

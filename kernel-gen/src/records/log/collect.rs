@@ -26,6 +26,8 @@ pub struct Log {
     /// What is odd but does no harm.
     pub warnings: Vec<Diagnostic>,
     seen: BTreeSet<(RunId, u64, String)>,
+    /// Workers whose trials are left out, in whichever file they are.
+    dropped: BTreeSet<String>,
 }
 
 impl Log {
@@ -53,6 +55,7 @@ impl Log {
                     }
                 }
                 Ok(LogItem::Seed(seed)) => self.seeds.push(*seed),
+                Ok(LogItem::Dropped(worker)) => drop(self.dropped.insert(worker)),
                 Ok(LogItem::Trial(entry)) => {
                     if entry.machine.is_none() {
                         let place = &entry.place;
@@ -66,6 +69,7 @@ impl Log {
             }
         }
         self.warnings.extend(lost.into_values());
+        self.entries.retain(|e| e.worker.as_deref().is_none_or(|worker| !self.dropped.contains(worker)));
     }
 
     /// What a person is told of the lines: those that were skipped, and what is odd. Lines with the same fault are named once,

@@ -62,6 +62,8 @@ pub struct Run {
     pub settings: Option<Settings>,
     /// The host; none in logs of before that was written.
     pub host: Option<Host>,
+    /// The worker of a fleet whose trials these are; none for those of the machine that tunes.
+    pub worker: Option<String>,
 }
 
 /// How trials were measured.
@@ -162,6 +164,7 @@ impl Run {
             seed,
             settings: None,
             host: None,
+            worker: None,
         }
     }
 }
@@ -254,6 +257,8 @@ pub struct Entry {
     pub cost_s: Option<f64>,
     /// The machine; none where the run's own line is lost.
     pub machine: Option<Arc<Machine>>,
+    /// The worker of a fleet that made it; none for the machine that tunes.
+    pub worker: Option<Arc<str>>,
     /// Where it was read.
     pub place: Place,
 }

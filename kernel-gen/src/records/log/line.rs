@@ -23,6 +23,7 @@ pub(in crate::records) enum Parsed {
     Trial(Box<Entry>),
     Compared(Box<Compared>),
     Seed(Box<Seed>),
+    Dropped(String),
 }
 
 /// Why a line says nothing.
@@ -175,6 +176,8 @@ struct RunForm {
     measure: Option<SettingsForm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     host: Option<HostForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    worker: Option<String>,
     #[serde(default, skip_serializing)]
     #[expect(dead_code, reason = "it was compared before the line was parsed")]
     sum: String,
@@ -219,6 +222,17 @@ struct TrialForm {
     at: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cost_s: Option<f64>,
+    #[serde(default, skip_serializing)]
+    #[expect(dead_code, reason = "it was compared before the line was parsed")]
+    sum: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DroppedForm {
+    log: i64,
+    line: String,
+    worker: String,
     #[serde(default, skip_serializing)]
     #[expect(dead_code, reason = "it was compared before the line was parsed")]
     sum: String,
@@ -313,6 +327,7 @@ impl Run {
                 memory_mib,
                 packages,
             }),
+            worker: self.worker.clone(),
             sum: String::new(),
         };
         plain_run(&form)?;
@@ -427,6 +442,12 @@ impl Seed {
     }
 }
 
+/// The line that takes back what a worker measured.
+pub(super) fn dropped_line(worker: &str) -> Result<String, String> {
+    plain(&[("worker", worker)])?;
+    seal(&DroppedForm { log: LOG_SCHEMA, line: "dropped".into(), worker: worker.to_string(), sum: String::new() })
+}
+
 /// Reads a line, without its end. `place` is where it lies, and `last` says that no end of line follows it.
 pub(in crate::records) fn parse_line(text: &str, place: &Place, last: bool) -> Result<Parsed, LineFault> {
     let text = text.trim_end_matches('\r');
@@ -446,9 +467,11 @@ pub(in crate::records) fn parse_line(text: &str, place: &Place, last: bool) -> R
         "trial" => trial(serde_json::from_str(text).map_err(malformed)?, place).map(Box::new).map(Parsed::Trial),
         "compared" => compared_of(serde_json::from_str(text).map_err(malformed)?).map(Box::new).map(Parsed::Compared),
         "seed" => seed(serde_json::from_str(text).map_err(malformed)?, place).map(Box::new).map(Parsed::Seed),
-        other => {
-            Err(format!("a line cannot be a \"{other}\": it is a run, a trial, a comparison (\"compared\") or a seed"))
-        }
+        "dropped" => dropped(serde_json::from_str(text).map_err(malformed)?),
+        other => Err(format!(
+            "a line cannot be a \"{other}\": it is a run, a trial, a comparison (\"compared\"), a seed or a worker that was \
+             dropped (\"dropped\")"
+        )),
     }
     .map_err(LineFault::Malformed)
 }
@@ -493,7 +516,7 @@ fn run(form: RunForm) -> Result<Parsed, String> {
         }
         MachineForm::Other {} => Machine::Other,
     };
-    let RunForm { generator, device, threads, tuner, seed, measure, host, .. } = form;
+    let RunForm { generator, device, threads, tuner, seed, measure, host, worker, .. } = form;
     let settings = measure.map(|s| Settings {
         number: s.number,
         repeat: s.repeat,
@@ -510,7 +533,7 @@ fn run(form: RunForm) -> Result<Parsed, String> {
         memory_mib,
         packages,
     });
-    let run = Run { generator, device, threads, machine, tuner, seed, settings, host };
+    let run = Run { generator, device, threads, machine, tuner, seed, settings, host, worker };
     Ok(Parsed::Run(id, Box::new(run), form.started))
 }
 
@@ -534,6 +557,7 @@ fn trial(form: TrialForm, place: &Place) -> Result<Entry, String> {
         at_s: form.at,
         cost_s: form.cost_s,
         machine: None,
+        worker: None,
         place: place.clone(),
     })
 }
@@ -576,7 +600,8 @@ fn plain(fields: &[(&str, &str)]) -> Result<(), String> {
 }
 
 fn plain_run(form: &RunForm) -> Result<(), String> {
-    plain(&[("generator", &form.generator), ("device", &form.device), ("tuner", &form.tuner)])?;
+    let worker = form.worker.as_deref().unwrap_or_default();
+    plain(&[("generator", &form.generator), ("device", &form.device), ("tuner", &form.tuner), ("worker", worker)])?;
     match &form.machine {
         MachineForm::Cpu { isa, compiler } => plain(&[("isa", isa), ("compiler", compiler)]),
         MachineForm::Cuda { capability, driver, toolkit, uuid, .. } => {
@@ -613,6 +638,11 @@ fn seed(form: SeedForm, place: &Place) -> Result<Seed, String> {
         source: form.source,
         place: place.clone(),
     })
+}
+
+fn dropped(form: DroppedForm) -> Result<Parsed, String> {
+    plain(&[("worker", &form.worker)])?;
+    Ok(Parsed::Dropped(form.worker))
 }
 
 /// The outcome of a trial: either times of a checked result, or a failure.

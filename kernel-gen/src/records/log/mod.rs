@@ -15,10 +15,11 @@
 //!
 //! | line | what it says |
 //! |---|---|
-//! | `run` | one run of a tuner: the machine in full (driver, toolkit, clocks, unit), so that trials need not repeat it |
+//! | `run` | one run of a tuner: the machine in full (driver, toolkit, clocks, unit), so that trials need not repeat it; in a fleet one a worker |
 //! | `trial` | one config and what became of it: times of a result that was checked, or a `failure` and its `detail` |
 //! | `compared` | the candidates of a workload's comparison at the end of a run, and which was chosen |
 //! | `seed` | one config that somebody else measured and nobody here has checked: where a tuner may start, never a record |
+//! | `dropped` | a worker of a fleet whose trials count no more: readers leave them out |
 //!
 //! Configs are written by content; the `index` beside it is for people. [`LogWriter`] appends, [`LogReader`] streams,
 //! and [`Log`] holds what several files say, for whoever wants all of it.
@@ -36,7 +37,7 @@ pub use entry::{
 pub(super) use line::{Parsed, json_cause, parse_line, sealed};
 pub(super) use reader::{BYTE_ORDER_MARK, diagnostic};
 pub use reader::{LogItem, LogReader};
-pub use writer::{LogError, LogWriter, append_seeds};
+pub use writer::{LogError, LogWriter, append_dropped, append_seeds};
 
 #[cfg(test)]
 mod tests;

@@ -34,6 +34,8 @@ pub enum LogItem {
     Compared(Box<Compared>),
     /// A config was measured elsewhere.
     Seed(Box<Seed>),
+    /// What this worker of a fleet measured counts no more.
+    Dropped(String),
 }
 
 /// Streams the lines of a log. A line that cannot be read is one [`Diagnostic`], and the next line is read after it;
@@ -43,7 +45,8 @@ pub struct LogReader<R> {
     input: R,
     line: usize,
     offset: u64,
-    runs: BTreeMap<RunId, Arc<Machine>>,
+    /// The machine and the worker of each run.
+    runs: BTreeMap<RunId, (Arc<Machine>, Option<Arc<str>>)>,
     ended: bool,
 }
 
@@ -152,15 +155,17 @@ impl<R: BufRead> Iterator for LogReader<R> {
             return Some(match parsed {
                 Err(fault) => Err(diagnostic(&place, &fault)),
                 Ok(Parsed::Run(id, run, started)) => {
-                    self.runs.insert(id, Arc::new(run.machine.clone()));
+                    self.runs.insert(id, (Arc::new(run.machine.clone()), run.worker.as_deref().map(Arc::from)));
                     Ok(LogItem::Run { id, run, started })
                 }
                 Ok(Parsed::Trial(mut entry)) => {
-                    entry.machine = self.runs.get(&entry.run).cloned();
+                    (entry.machine, entry.worker) =
+                        self.runs.get(&entry.run).cloned().map_or((None, None), |(m, worker)| (Some(m), worker));
                     Ok(LogItem::Trial(entry))
                 }
                 Ok(Parsed::Compared(compared)) => Ok(LogItem::Compared(compared)),
                 Ok(Parsed::Seed(seed)) => Ok(LogItem::Seed(seed)),
+                Ok(Parsed::Dropped(worker)) => Ok(LogItem::Dropped(worker)),
             });
         }
     }

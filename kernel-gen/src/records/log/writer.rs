@@ -1,8 +1,10 @@
 //! Appends to a log.
 
-use super::entry::{Compared, ComparedConfig, Run, RunId, Seed, TaskKey};
+use super::entry::{Compared, ComparedConfig, Machine, Run, RunId, Seed, TaskKey};
+use super::line::dropped_line;
 use crate::records::Trial;
 use crate::stable::stable_hash;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -99,15 +101,30 @@ impl std::error::Error for LogError {
 pub struct LogWriter {
     path: PathBuf,
     file: File,
-    run: Run,
-    id: RunId,
+    own: Part,
+    /// The runs of the workers of a fleet, by their names.
+    workers: BTreeMap<String, Part>,
     started: Instant,
     started_unix: u64,
+    synced: Instant,
+}
+
+/// A run, and what was written of it.
+#[derive(Debug)]
+struct Part {
+    run: Run,
+    id: RunId,
     /// Trials that were appended.
     appended: u64,
     /// Comparisons that were appended.
     compared: u64,
-    synced: Instant,
+}
+
+impl Part {
+    fn new(run: Run) -> Part {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Part { id: new_run_id(&run, now), run, appended: 0, compared: 0 }
+    }
 }
 
 impl LogWriter {
@@ -116,19 +133,9 @@ impl LogWriter {
     pub fn open(path: &Path, run: Run) -> Result<LogWriter, LogError> {
         let file = open_for_appending(path)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let id = new_run_id(&run, now);
         let (started, started_unix) = (Instant::now(), now.as_secs());
-        Ok(LogWriter {
-            path: path.to_path_buf(),
-            file,
-            run,
-            id,
-            started,
-            started_unix,
-            appended: 0,
-            compared: 0,
-            synced: started,
-        })
+        let (path, own, workers) = (path.to_path_buf(), Part::new(run), BTreeMap::new());
+        Ok(LogWriter { path, file, own, workers, started, started_unix, synced: started })
     }
 
     /// Appends a trial and flushes it. When this returns, a kill of the process cannot lose the line.
@@ -138,12 +145,40 @@ impl LogWriter {
 
     /// The same of a trial of which it is known how long it took to build, check and time it.
     pub fn append_costing(&mut self, task: &TaskKey, trial: &Trial, cost: Option<Duration>) -> Result<(), LogError> {
+        self.append_trial(None, task, trial, cost)
+    }
+
+    /// The same of a trial that a worker of a fleet made, on a machine of its own: it belongs to a run of that worker.
+    pub fn append_of_worker(
+        &mut self,
+        (worker, machine): (&str, impl FnOnce() -> Machine),
+        task: &TaskKey,
+        trial: &Trial,
+        cost: Option<Duration>,
+    ) -> Result<(), LogError> {
+        if !self.workers.contains_key(worker) {
+            let run = Run { machine: machine(), worker: Some(worker.to_string()), host: None, ..self.own.run.clone() };
+            self.workers.insert(worker.to_string(), Part::new(run));
+        }
+        self.append_trial(Some(worker), task, trial, cost)
+    }
+
+    fn append_trial(
+        &mut self,
+        worker: Option<&str>,
+        task: &TaskKey,
+        trial: &Trial,
+        cost: Option<Duration>,
+    ) -> Result<(), LogError> {
         let at_s = self.started.elapsed().as_secs_f64();
         let seconds = (at_s, cost.map(|cost| cost.as_secs_f64()));
-        let line = self.run.trial_line(self.id, self.appended, seconds, task, trial);
-        self.write(line)?;
-        self.appended += 1;
-        Ok(())
+        let part = worker.and_then(|name| self.workers.get_mut(name)).unwrap_or(&mut self.own);
+        let line = part.run.trial_line(part.id, part.appended, seconds, task, trial);
+        let is_first = part.appended + part.compared == 0;
+        let head = is_first.then(|| part.run.to_line(part.id, self.started_unix));
+        write_lines(&mut self.file, &self.path, head, line)?;
+        part.appended += 1;
+        self.sync_now_and_then()
     }
 
     /// Appends the comparison of a workload; the run and the times of writing are this writer's.
@@ -152,34 +187,27 @@ impl LogWriter {
         (workload, target): (&str, &str),
         candidates: Vec<ComparedConfig>,
     ) -> Result<(), LogError> {
+        let part = &mut self.own;
         let compared = Compared {
             workload: workload.to_string(),
             target: target.to_string(),
-            device: self.run.device.clone(),
-            threads: self.run.threads,
+            device: part.run.device.clone(),
+            threads: part.run.threads,
             candidates,
-            run: self.id,
-            number: self.compared,
+            run: part.id,
+            number: part.compared,
             at_s: self.started.elapsed().as_secs_f64(),
         };
-        self.write(self.run.compared_line(&compared))?;
-        self.compared += 1;
-        Ok(())
+        let line = part.run.compared_line(&compared);
+        let is_first = part.appended + part.compared == 0;
+        let head = is_first.then(|| part.run.to_line(part.id, self.started_unix));
+        write_lines(&mut self.file, &self.path, head, line)?;
+        part.compared += 1;
+        self.sync_now_and_then()
     }
 
-    /// Appends a line, the first one behind that of the run.
-    fn write(&mut self, line: Result<String, String>) -> Result<(), LogError> {
-        let unfit = |cause| LogError::Unfit { file: self.path.clone(), cause };
-        let line = line.map_err(unfit)?;
-        let text = match self.appended + self.compared {
-            0 => self.run.to_line(self.id, self.started_unix).map_err(unfit)? + &line,
-            _ => line,
-        };
-        append_locked(&mut self.file, &self.path, &text)?;
-        if self.synced.elapsed() >= SYNC_EVERY {
-            self.sync()?;
-        }
-        Ok(())
+    fn sync_now_and_then(&mut self) -> Result<(), LogError> {
+        if self.synced.elapsed() >= SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
     /// Waits until everything that was appended is on the disk.
@@ -195,12 +223,12 @@ impl LogWriter {
 
     /// The name of this run in the log.
     pub fn run_id(&self) -> RunId {
-        self.id
+        self.own.id
     }
 
-    /// Trials that were appended by this writer.
+    /// Trials that were appended by this writer, those of workers included.
     pub fn appended(&self) -> u64 {
-        self.appended
+        self.own.appended + self.workers.values().map(|part| part.appended).sum::<u64>()
     }
 }
 
@@ -211,12 +239,30 @@ pub fn append_seeds(path: &Path, seeds: &[Seed]) -> Result<(), LogError> {
     append_locked(&mut open_for_appending(path)?, path, &text)
 }
 
+/// Appends that what a worker measured counts no more.
+pub fn append_dropped(path: &Path, worker: &str) -> Result<(), LogError> {
+    let line = dropped_line(worker).map_err(|cause| LogError::Unfit { file: path.to_path_buf(), cause })?;
+    append_locked(&mut open_for_appending(path)?, path, &line)
+}
+
 fn open_for_appending(path: &Path) -> Result<File, LogError> {
     let failed = |error| LogError::Io { file: path.to_path_buf(), doing: "open", error };
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(failed)?;
     }
     OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)
+}
+
+/// Appends a line, the first one of a run behind its head.
+fn write_lines(
+    file: &mut File,
+    path: &Path,
+    head: Option<Result<String, String>>,
+    line: Result<String, String>,
+) -> Result<(), LogError> {
+    let unfit = |cause| LogError::Unfit { file: path.to_path_buf(), cause };
+    let text = head.transpose().map_err(unfit)?.unwrap_or_default() + &line.map_err(unfit)?;
+    append_locked(file, path, &text)
 }
 
 /// Writes whole lines at the end of the file, on a line of their own.

@@ -23,7 +23,7 @@ pub struct Side<'a> {
 enum Line {
     /// A run, or one of its trials by its number.
     OfRun { run: u64, trial: Option<u64>, text: String },
-    /// A seed.
+    /// A seed, or what takes back a worker's trials.
     Seed(String),
     /// A whole line that this version cannot read; it is kept because another may.
     Other(String),
@@ -53,7 +53,7 @@ fn lines(side: Side<'_>, started: &mut BTreeMap<u64, u64>, told: &mut Vec<Diagno
                 let after = u64::MAX / 2 + compared.number;
                 Line::OfRun { run: compared.run.0, trial: Some(after), text }
             }
-            Ok(Parsed::Seed(_)) => Line::Seed(text),
+            Ok(Parsed::Seed(_) | Parsed::Dropped(_)) => Line::Seed(text),
             Err(_) if sealed(&text).is_some() => Line::Other(text),
             Err(fault) => {
                 told.push(super::log::diagnostic(&place, &fault));

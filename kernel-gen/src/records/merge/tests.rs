@@ -110,6 +110,7 @@ fn record(time_us: f64) -> Record {
         gflops: 1.0,
         core_gflops: None,
         floor_us: None,
+        spread: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),

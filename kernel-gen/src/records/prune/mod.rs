@@ -284,6 +284,7 @@ fn record(slot: &Slot, best: &Measured) -> Record {
         core_gflops: best.core_gflops,
         // Trials of a log are a few samples of one moment.
         floor_us: None,
+        spread: None,
         max_error: best.max_error,
         verified: true,
         generator: best.generator.clone(),

@@ -7,7 +7,7 @@
 
 pub mod wire;
 
-use super::measure::{Attached, Options};
+use super::measure::{Attached, Options, Provenance};
 use super::session::Stop;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -42,15 +42,20 @@ impl Place {
 
 /// A way to other machines.
 pub trait Fleet: Sync {
-    /// A measurer whose configs are built and run by workers of the fleet that have a device of the target. `options` say how
-    /// they measure.
+    /// The kinds of device that workers have: of each one, of that target if one is named. Waits for a first worker.
     ///
     /// # Errors
-    /// If nothing can be reached, or no worker of the target is there.
+    /// If nothing can be reached, or no such worker comes.
+    fn kinds(&self, target: Option<&str>, place: &Place) -> Result<Vec<Provenance>, String>;
+
+    /// A measurer whose configs are built and run by workers that have this kind of device. `options` say how they measure.
+    ///
+    /// # Errors
+    /// If nothing can be reached.
     fn attach<'scope, 'r: 'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
-        target: &Target,
+        kind: &Provenance,
         options: &Options,
         place: &Place,
     ) -> Result<Attached<'scope, 'r>, String>;
@@ -68,6 +73,18 @@ pub trait Fleet: Sync {
         place: &Place,
         stop: &Stop,
     ) -> Result<String, String>;
+
+    /// How the fleet does, for people: workers, what waits, what could not be read.
+    ///
+    /// # Errors
+    /// If nothing can be reached.
+    fn status(&self, place: &Place) -> Result<String, String>;
+
+    /// Forgets what a worker has replied, and says how many replies that were.
+    ///
+    /// # Errors
+    /// If nothing can be reached.
+    fn forget(&self, worker: &str, place: &Place) -> Result<u64, String>;
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub const WIRE: u32 = 1;
 /// The most bytes of a message; what is longer is not looked at.
 pub const MOST_BYTES: usize = 1 << 20;
 
+/// The most workers that a request may not go to.
+const MOST_NAMES: usize = 16;
+
 /// The most candidates of a request, which is what a comparison of all templates has.
 const MOST_CANDIDATES: usize = 256;
 
@@ -42,6 +45,9 @@ pub struct Request {
     /// Present in a comparison: what tells it from others of the same candidates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<String>,
+    /// The workers that are not to take it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_by: Vec<String>,
 }
 
 /// A config of a template.
@@ -106,6 +112,9 @@ pub struct Reply {
     /// Seconds that it took, waiting excluded, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
+    /// How often the request was delivered until this came of it.
+    #[serde(default)]
+    pub deliveries: u32,
     /// An outcome a candidate, in their order.
     pub outcomes: Vec<WireOutcome>,
 }
@@ -151,6 +160,7 @@ impl Request {
             candidates: all.collect::<Result<_, _>>()?,
             measuring: Measuring::of(options),
             comparison,
+            not_by: vec![],
         })
     }
 
@@ -176,6 +186,9 @@ impl Request {
         }
         if self.candidates.is_empty() || self.candidates.len() > MOST_CANDIDATES {
             return Err(format!("it has {} candidates", self.candidates.len()));
+        }
+        if self.not_by.len() > MOST_NAMES {
+            return Err(format!("{} workers are not to take it", self.not_by.len()));
         }
         let workload = Workload::from_key(&self.workload).map_err(|e| format!("its workload: {e}"))?;
         workload.validate().map_err(|e| format!("its workload: {e}"))?;

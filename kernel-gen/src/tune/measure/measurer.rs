@@ -4,7 +4,46 @@ use super::{Comparison, Peer, Provenance};
 use crate::records::Outcome;
 use crate::space::Config;
 use crate::tune::Task;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// A process elsewhere that measures.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Worker {
+    /// Its name, which no other has.
+    pub name: String,
+    /// What it measures on.
+    pub provenance: Provenance,
+}
+
+/// A comparison that is asked for.
+#[derive(Clone, Debug)]
+pub struct Contest<'c, 'r> {
+    /// The candidates, all of one workload.
+    pub candidates: Vec<(&'c Task<'r>, &'c Config)>,
+    /// The workers that are not to do it.
+    pub not_by: Vec<String>,
+}
+
+/// What came of a [`Contest`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Judged {
+    /// The outcomes.
+    pub comparison: Comparison,
+    /// Who compared; none for this process.
+    pub worker: Option<Arc<Worker>>,
+}
+
+/// How far the time of a config that one worker measured is from that of another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Repeated {
+    /// The worker.
+    pub worker: String,
+    /// The other one.
+    pub other: String,
+    /// The time of the first divided by that of the second.
+    pub ratio: f64,
+}
 
 /// The number by which a caller knows a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,6 +69,34 @@ pub trait Measurer<'r> {
     /// known.
     fn last_cost(&self) -> Option<Duration> {
         None
+    }
+
+    /// Who measured the job whose outcome was given last; none for this process.
+    fn last_worker(&self) -> Option<Arc<Worker>> {
+        None
+    }
+
+    /// Configs that two workers measured, since it was asked last.
+    fn repeated(&mut self) -> Vec<Repeated> {
+        vec![]
+    }
+
+    /// How the fleet does, in a line; none without one.
+    fn standing(&self) -> Option<String> {
+        None
+    }
+
+    /// As [`Measurer::compare`], for several workloads; a fleet does many at the same time. `goes_on` is asked now and then: where
+    /// it says no, what was not done is left. None for what was left, and where nobody is there that may do it.
+    fn compare_all(&mut self, all: &[Contest<'_, 'r>], goes_on: &mut dyn FnMut() -> bool) -> Vec<Option<Judged>> {
+        let one = |contest: &Contest<'_, 'r>| {
+            if !contest.not_by.is_empty() || !goes_on() {
+                return None;
+            }
+            let comparison = Comparison { outcomes: self.compare(&contest.candidates), peers: vec![] };
+            Some(Judged { comparison, worker: None })
+        };
+        all.iter().map(one).collect()
     }
 
     /// Times candidates of one workload, of one template or of several, against each other. Their samples are interleaved

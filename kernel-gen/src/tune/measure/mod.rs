@@ -26,7 +26,7 @@ mod sampling;
 
 pub use cuda::serve;
 pub use error::MeasureError;
-pub use measurer::{Attached, JobId, Measurer};
+pub use measurer::{Attached, Contest, JobId, Judged, Measurer, Repeated, Worker};
 pub use options::{Edit, Emitted, Options};
 pub use outcome::WireOutcome;
 pub use peers::{Comparison, Peer, PeerTiming};

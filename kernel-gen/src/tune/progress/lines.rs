@@ -11,6 +11,8 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Writes lines.
 pub(super) struct Lines<W> {
     out: W,
+    /// What each line begins with.
+    name: String,
     /// When the last line was written, as the session's time.
     last: Duration,
     /// The workload that got faster last, since that line.
@@ -18,13 +20,14 @@ pub(super) struct Lines<W> {
 }
 
 impl<W: Write> Lines<W> {
-    pub(super) fn new(out: W) -> Lines<W> {
-        Lines { out, last: Duration::ZERO, improved: None }
+    pub(super) fn new(out: W, name: &str) -> Lines<W> {
+        let name = if name.is_empty() { String::new() } else { format!("[{name}] ") };
+        Lines { out, name, last: Duration::ZERO, improved: None }
     }
 
     pub(super) fn say(&mut self, text: &str) {
         // Standard error may be closed; the session goes on.
-        let _ = writeln!(self.out, "{text}");
+        let _ = writeln!(self.out, "{}{text}", self.name);
     }
 
     pub(super) fn event(&mut self, board: &Board, event: Event<'_>) {
@@ -76,8 +79,9 @@ fn started(board: &Board) -> String {
 pub(super) fn standing(board: &Board) -> String {
     let failed: u64 = board.failures().iter().map(|(_, n)| n).sum();
     let left = board.left().map(|left| format!(", {} left", span(left))).unwrap_or_default();
+    let fleet = board.fleet.as_ref().map(|fleet| format!("; {fleet}")).unwrap_or_default();
     format!(
-        "{}: {} of {} trials, {failed} failed, {:.0} a minute{left}",
+        "{}: {} of {} trials, {failed} failed, {:.0} a minute{left}{fleet}",
         span(board.elapsed),
         board.trials(),
         board.budget,

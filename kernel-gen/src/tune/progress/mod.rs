@@ -49,8 +49,16 @@ impl Progress {
     pub fn new(style: Style) -> Progress {
         Progress(match style {
             Style::Bars => Kind::Bars(Bars::new()),
-            Style::Lines => Kind::Lines(Lines::new(Box::new(std::io::stderr()))),
+            Style::Lines => Kind::Lines(Lines::new(Box::new(std::io::stderr()), "")),
             Style::Quiet => Kind::Quiet,
+        })
+    }
+
+    /// Progress of one of several sessions that run at the same time: lines that begin with its name, where anything is shown.
+    pub fn of_several(style: Style, name: &str) -> Progress {
+        Progress(match style {
+            Style::Quiet => Kind::Quiet,
+            Style::Bars | Style::Lines => Kind::Lines(Lines::new(Box::new(std::io::stderr()), name)),
         })
     }
 

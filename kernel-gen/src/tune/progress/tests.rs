@@ -37,7 +37,7 @@ fn board() -> Board {
     let elapsed = Duration::from_secs(14);
     let searched = elapsed;
     let groups = vec![group("layer1_conv", vec![0]), group("classifier", vec![1, 2])];
-    Board { groups, standings, elapsed, searched, budget: 200, seconds: None }
+    Board { groups, standings, elapsed, searched, budget: 200, seconds: None, fleet: None }
 }
 
 fn candidate(entry: usize, at: i64, source: Source, us: f64) -> Candidate {
@@ -48,6 +48,7 @@ fn candidate(entry: usize, at: i64, source: Source, us: f64) -> Candidate {
         is_default: source == Source::Default,
         outcome: timed(us),
         floor_us: None,
+        spread: None,
     }
 }
 
@@ -66,7 +67,7 @@ fn the_table_says_what_was_found_and_what_failed() {
         candidates: vec![candidate(1, 0, Source::Incumbent, 64.0), candidate(1, 1, Source::Search, 63.9)],
         incumbent: 0,
     };
-    let summary = Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials, uncompared: 0 };
+    let summary = Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials, uncompared: 0, doubts: vec![] };
     assert_eq!(
         table(&summary),
         "\
@@ -84,7 +85,7 @@ fn the_table_of_a_stopped_session_shows_what_is_known() {
     let verdicts = vec![Verdict::NotDecided, Verdict::Nothing { candidates: vec![] }];
     let mut board = board();
     board.standings[0].earlier = 2;
-    let text = table(&Summary { board, verdicts, ended: Ended::Stopped, uncompared: 0 });
+    let text = table(&Summary { board, verdicts, ended: Ended::Stopped, uncompared: 0, doubts: vec![] });
     assert!(
         text.contains("layer1_conv       3  100 %    80.00    25000      50 %           -          -  not decided\n")
     );
@@ -94,7 +95,7 @@ fn the_table_of_a_stopped_session_shows_what_is_known() {
 
 #[test]
 fn lines_come_every_few_seconds_and_name_what_got_faster() {
-    let mut lines = Lines::new(vec![]);
+    let mut lines = Lines::new(vec![], "");
     let mut board = board();
     board.elapsed = Duration::ZERO;
     lines.event(&board, Event::Started);
@@ -103,7 +104,7 @@ fn lines_come_every_few_seconds_and_name_what_got_faster() {
         board.elapsed = Duration::from_millis(ms);
         board.searched = board.elapsed;
         let best = ms == 4900;
-        lines.event(&board, Event::Trial { entry: 0, trial: &trial, best, cost: None });
+        lines.event(&board, Event::Trial { entry: 0, trial: &trial, best, cost: None, worker: None });
     }
     lines.event(&board, Event::Comparing { group: 1, candidates: 3 });
     let kept = Verdict::Kept { candidates: vec![candidate(1, 0, Source::Incumbent, 64.0)], incumbent: 0 };

@@ -195,6 +195,7 @@ fn only_times_of_one_comparison_are_divided() {
         gflops: 1.0,
         core_gflops: None,
         floor_us: None,
+        spread: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),

@@ -28,6 +28,8 @@ pub struct Board {
     pub budget: u64,
     /// The most time that it may take.
     pub seconds: Option<f64>,
+    /// How the fleet does that measures, in a line; none without one.
+    pub fleet: Option<String>,
 }
 
 /// A workload; its tasks, one a template, compete.
@@ -83,6 +85,7 @@ impl Board {
             searched: Duration::ZERO,
             budget,
             seconds,
+            fleet: None,
         };
         let mut keys: Vec<(String, &str)> = vec![];
         for (at, entry) in entries.iter().enumerate() {

@@ -1,8 +1,10 @@
 //! What a session tells: what happens, how it ended, and what it found.
 
 use super::board::Board;
+use super::second::Doubt;
 use super::verdict::Verdict;
 use crate::records::Trial;
+use crate::tune::measure::Worker;
 use std::fmt;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ pub enum Event<'a> {
         best: bool,
         /// How long it took to build, check and time it, if that is known.
         cost: Option<Duration>,
+        /// Who made it; none for this process.
+        worker: Option<&'a Worker>,
     },
     /// Nothing new; time has passed.
     Waiting,
@@ -81,6 +85,8 @@ pub struct Summary {
     pub ended: Ended,
     /// Workloads that were searched and not compared, because no time was left.
     pub uncompared: usize,
+    /// Workers of a fleet whose times others could not repeat.
+    pub doubts: Vec<Doubt>,
 }
 
 /// Why a session could not go on.

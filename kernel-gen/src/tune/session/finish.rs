@@ -6,7 +6,9 @@ use super::search::{Session, Subject};
 use super::verdict::{Candidate, Source, Verdict, verdict};
 use crate::records::Trial;
 use crate::space::Config;
-use crate::tune::measure::{Comparison, Measurer, Rounds};
+use crate::tune::Task;
+use crate::tune::measure::{Contest, Judged, Measurer, Rounds, Worker};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Leaves the slower finalists out until only `most` candidates are left; the record, the default and one finalist stay.
@@ -16,7 +18,7 @@ fn shorten(picked: &mut Vec<Picked>, most: usize) {
 }
 
 /// What is compared: the entry, its config, and where that comes from.
-type Picked = (usize, Config, Source);
+pub(super) type Picked = (usize, Config, Source);
 
 impl<'t> Session<'t, '_, '_> {
     /// Compares the best of each workload with the record and the default.
@@ -33,6 +35,8 @@ impl<'t> Session<'t, '_, '_> {
             picked.push(decided.then(|| self.candidates(group, incumbents)));
         }
         let mut compared = vec![Rounds::default(); picked.len()];
+        // Who compared last; none for this process.
+        let mut judges: Vec<Option<Arc<Worker>>> = vec![None; picked.len()];
         let mut verdicts = vec![];
         let mut uncompared = 0;
         let rounds = self.options.rounds.max(1);
@@ -41,39 +45,82 @@ impl<'t> Session<'t, '_, '_> {
         // Seconds of comparisons, and the candidates in them.
         let mut spent = (0.0, 0);
         for round in 1..=rounds {
-            for (group, picked) in picked.iter_mut().enumerate() {
-                if let Some(picked) = picked.as_mut().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
-                    let left_s = self.left_s();
-                    if left_s.is_none_or(|s| s > 0.0) {
-                        // Where all of them would take too long, each has fewer finalists; all rounds have the same ones.
-                        if let (1, Some(left_s)) = (round, left_s) {
-                            let one = if spent.1 == 0 { self.candidate_s() } else { spent.0 / spent.1 as f64 };
-                            let fit = (left_s / (left as f64 * one)).max(0.0) as usize;
-                            shorten(picked, fit);
+            let mut next = 0;
+            while next < picked.len() {
+                // One after the other on this machine; in a fleet so many that none waits for the slowest.
+                let at_a_time = if measurer.workers() > 1 { 4 * measurer.workers() } else { 1 };
+                let part = next..picked.len().min(next + at_a_time);
+                next = part.end;
+                let mut asked: Vec<(usize, &[Picked])> = vec![];
+                for (group, picked) in part.clone().zip(&mut picked[part.clone()]) {
+                    if let Some(picked) = picked.as_mut().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
+                        let left_s = self.left_s();
+                        if left_s.is_none_or(|s| s > 0.0) {
+                            // Where all of them would take too long, each has fewer finalists; all rounds have the same ones.
+                            if let (1, Some(left_s)) = (round, left_s) {
+                                let one = if spent.1 == 0 { self.candidate_s() } else { spent.0 / spent.1 as f64 };
+                                let fit = (left_s / (left as f64 * one)).max(0.0) as usize;
+                                shorten(picked, fit);
+                            }
+                            self.tell(Event::Comparing { group, candidates: picked.len() })?;
+                            asked.push((group, picked));
+                        } else if round == rounds && compared[group].calmest().is_none() {
+                            uncompared += 1;
                         }
-                        self.tell(Event::Comparing { group, candidates: picked.len() })?;
-                        let asked: Vec<_> =
-                            picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
-                        let began = Instant::now();
-                        compared[group].add(Comparison { outcomes: measurer.compare(&asked), peers: vec![] });
-                        spent = (spent.0 + began.elapsed().as_secs_f64(), spent.1 + picked.len());
-                    } else if round == rounds && compared[group].calmest().is_none() {
-                        uncompared += 1;
+                        left = left.saturating_sub(1).max(1);
                     }
-                    left = left.saturating_sub(1).max(1);
+                }
+                let began = Instant::now();
+                let judged = self.compare(measurer, &asked, &|_| vec![])?;
+                spent = (
+                    spent.0 + began.elapsed().as_secs_f64(),
+                    spent.1 + asked.iter().map(|(_, picked)| picked.len()).sum::<usize>(),
+                );
+                for ((group, _), judged) in asked.iter().zip(judged) {
+                    let Some(Judged { comparison, worker }) = judged else { continue };
+                    compared[*group].add(comparison);
+                    judges[*group] = worker;
                 }
                 if round == rounds {
-                    let verdict = self.decided(group, picked.as_deref(), &compared[group]);
-                    self.tell(Event::Decided { group, verdict: &verdict })?;
-                    verdicts.push(verdict);
+                    let of = |group: usize| self.decided(group, picked[group].as_deref(), &compared[group]);
+                    let mut decided: Vec<Verdict> = part.clone().map(of).collect();
+                    self.confirm(measurer, &picked, &judges, part.clone(), &mut decided)?;
+                    for (group, verdict) in part.zip(decided) {
+                        self.tell(Event::Decided { group, verdict: &verdict })?;
+                        verdicts.push(verdict);
+                    }
                 }
             }
         }
         Ok((verdicts, uncompared))
     }
 
+    /// Has several workloads compared; `not_by` says which workers are not to do a workload's.
+    pub(super) fn compare(
+        &mut self,
+        measurer: &mut dyn Measurer<'t>,
+        asked: &[(usize, &[Picked])],
+        not_by: &dyn Fn(usize) -> Vec<String>,
+    ) -> Result<Vec<Option<Judged>>, SessionError> {
+        let tasks: Vec<&'t Task<'t>> = self.subjects.iter().map(|subject| subject.task).collect();
+        let all: Vec<Contest<'_, 't>> = asked
+            .iter()
+            .map(|(group, picked)| Contest {
+                candidates: picked.iter().map(|(entry, config, _)| (tasks[*entry], config)).collect(),
+                not_by: not_by(*group),
+            })
+            .collect();
+        let mut failed = None;
+        let mut goes_on = || {
+            failed = failed.take().or(self.tell(Event::Waiting).err());
+            failed.is_none() && !self.stop.is_asked()
+        };
+        let judged = measurer.compare_all(&all, &mut goes_on);
+        failed.map_or(Ok(judged), Err)
+    }
+
     /// What follows for a workload from what was picked for it, if its turn came, and how that did, if it ran.
-    fn decided(&self, group: usize, picked: Option<&[Picked]>, compared: &Rounds) -> Verdict {
+    pub(super) fn decided(&self, group: usize, picked: Option<&[Picked]>, compared: &Rounds) -> Verdict {
         match (picked, compared.calmest()) {
             (Some(picked), Some(calmest)) => {
                 let default = default_entry(&self.subjects, &self.board.groups[group].entries);
@@ -81,7 +128,7 @@ impl<'t> Session<'t, '_, '_> {
                 let all = all.map(|(at, ((entry, config, source), outcome))| {
                     let is_default = default == Some(entry) && self.subjects[entry].default == config;
                     let (outcome, floor_us) = (outcome.clone(), compared.floor_us(at));
-                    Candidate { entry, config, source, is_default, outcome, floor_us }
+                    Candidate { entry, config, source, is_default, outcome, floor_us, spread: None }
                 });
                 verdict(all.collect())
             }

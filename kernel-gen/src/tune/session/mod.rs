@@ -12,6 +12,7 @@ mod event;
 mod feed;
 mod finish;
 mod search;
+mod second;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -22,10 +23,12 @@ pub use board::{Board, Group, MIN_GAIN, Standing};
 pub use entry::{Entry, Incumbent, Options};
 pub use event::{Ended, Event, Listener, SessionError, Summary};
 pub use feed::{AHEAD, MOST};
+pub use second::Doubt;
 pub use stop::Stop;
 pub use verdict::{Candidate, Source, Verdict, beats};
 
 use super::measure::Measurer;
+use crate::records::Trial;
 use feed::Feed;
 use search::{Session, Subject};
 use std::collections::{BTreeMap, VecDeque};
@@ -58,7 +61,9 @@ pub fn run<'t>(
             board,
             subjects,
             feeds,
+            by: tried.iter().map(|trials: &Vec<Trial>| vec![None; trials.len()]).collect(),
             tried,
+            repeated: vec![],
             ready: VecDeque::new(),
             under_way: BTreeMap::new(),
             thinkers,
@@ -78,6 +83,8 @@ pub fn run<'t>(
         } else {
             session.decide(incumbents, measurer)?
         };
-        Ok(Summary { board: session.board, verdicts, ended, uncompared })
+        session.repeated.extend(measurer.repeated());
+        let doubts = second::doubts(&session.repeated);
+        Ok(Summary { board: session.board, verdicts, ended, uncompared, doubts })
     })
 }

@@ -8,9 +8,10 @@ use super::stop::Stop;
 use super::thinking::Thinkers;
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::space::Config;
-use crate::tune::measure::{JobId, Measurer};
+use crate::tune::measure::{JobId, Measurer, Repeated, Worker};
 use crate::tune::{Task, scheduler};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long to wait for an outcome before the listener hears that time has passed.
@@ -33,6 +34,10 @@ pub(super) struct Session<'t, 's, 'l> {
     pub(super) feeds: Vec<Feed<'t>>,
     /// All trials of each entry, in the order in which they became known.
     pub(super) tried: Vec<Vec<Trial>>,
+    /// Who made them; none for this process, and for earlier runs.
+    pub(super) by: Vec<Vec<Option<Arc<Worker>>>>,
+    /// Times that two workers measured.
+    pub(super) repeated: Vec<Repeated>,
     /// Proposals that wait for the measurer.
     pub(super) ready: VecDeque<(usize, Slot, Config)>,
     pub(super) under_way: BTreeMap<JobId, (usize, Slot)>,
@@ -128,8 +133,10 @@ impl<'t> Session<'t, '_, '_> {
                 self.tell(Event::Waiting)?;
                 continue;
             };
-            let cost = measurer.last_cost();
-            self.take(id, outcome, cost)?;
+            let told = (measurer.last_cost(), measurer.last_worker());
+            self.repeated.extend(measurer.repeated());
+            self.board.fleet = measurer.standing();
+            self.take(id, outcome, told)?;
         }
     }
 
@@ -185,7 +192,12 @@ impl<'t> Session<'t, '_, '_> {
         }
     }
 
-    fn take(&mut self, id: JobId, outcome: Outcome, cost: Option<Duration>) -> Result<(), SessionError> {
+    fn take(
+        &mut self,
+        id: JobId,
+        outcome: Outcome,
+        (cost, by): (Option<Duration>, Option<Arc<Worker>>),
+    ) -> Result<(), SessionError> {
         let Some((entry, slot)) = self.under_way.remove(&id) else { return Ok(()) };
         let worker = match &outcome {
             Outcome::Failed(failure) if failure.kind == FailureKind::Worker => Some(failure.detail.clone()),
@@ -196,8 +208,9 @@ impl<'t> Session<'t, '_, '_> {
         let before = self.board.best_of(group).map_or(f64::INFINITY, |(_, _, us)| us);
         self.board.standings[entry].take(&trial);
         let best = self.board.best_of(group).is_some_and(|(_, _, us)| us < before);
-        self.tell(Event::Trial { entry, trial: &trial, best, cost })?;
+        self.tell(Event::Trial { entry, trial: &trial, best, cost, worker: by.as_deref() })?;
         self.tried[entry].push(trial);
+        self.by[entry].push(by);
         match worker {
             None => self.worker_failures = 0,
             Some(detail) => {

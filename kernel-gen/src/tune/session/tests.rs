@@ -370,6 +370,7 @@ fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
             is_default: false,
             outcome: timing(20.0 + at as f64),
             floor_us: None,
+            spread: None,
         };
         let old = Candidate { config: incumbent.clone(), source: Source::Incumbent, outcome, ..timed(0) };
         verdict::verdict(vec![old, timed(1), timed(2)])
@@ -389,6 +390,7 @@ fn what_gains_less_warm_than_it_loses_cold_is_no_gain() {
         is_default: false,
         outcome: Outcome::Timed(Timing { samples_us: vec![warm; 8], cold_us: vec![cold; 8], ..Timing::default() }),
         floor_us: None,
+        spread: None,
     };
     let record = || candidate(0, Source::Incumbent, 10.0, 20.0);
     let verdict = |others: &[Candidate]| verdict::verdict([&[record()], others].concat());

@@ -30,6 +30,8 @@ pub struct Candidate {
     pub outcome: Outcome,
     /// What it takes where nothing disturbs it, in microseconds, if it ran, see [`Rounds::floor_us`](crate::tune::measure::Rounds::floor_us).
     pub floor_us: Option<f64>,
+    /// How far apart two machines of a fleet are at it: the longer of their times divided by the shorter, if two timed it.
+    pub spread: Option<f64>,
 }
 
 /// What became of a workload.

@@ -1,0 +1,84 @@
+//! How a fleet does, and what a worker replied taken back.
+
+use crate::meeting::{Kind, Meeting, runtime};
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use futures_util::{StreamExt, TryStreamExt};
+use kernel_gen::tune::fleet::Place;
+use kernel_gen::tune::fleet::wire::{Presence, Reply, parse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Workers, queues, and what could not be read.
+pub(crate) fn status(place: &Place) -> Result<String, String> {
+    runtime()?.block_on(async {
+        let meeting = Meeting::at(place).await?;
+        let present: Vec<Presence> = meeting.present().await?.into_values().collect();
+        let mut kinds: BTreeMap<(String, String), Vec<&Presence>> = BTreeMap::new();
+        for presence in &present {
+            let Kind { target, device } = Kind::of(&presence.provenance);
+            kinds.entry((target, device)).or_default().push(presence);
+        }
+        let mut text = format!("{}, {}\n", meeting.place.shown(), meeting.place.stream);
+        let mut queues = BTreeSet::new();
+        // Writing to a string cannot fail.
+        for ((target, device), workers) in kinds {
+            let kind = Kind { target, device };
+            queues.insert(meeting.to_jobs(&kind));
+            let mut queue = meeting.queue(&kind).await?;
+            let info = queue.info().await.map_err(|e| e.to_string())?;
+            let replies = meeting.count_of(&meeting.to_results(&kind)).await?;
+            let _ = writeln!(text, "{} on {}", kind.target, kind.device);
+            let _ = writeln!(
+                text,
+                "  {} requests wait, {} are with workers, {} of them again; {replies} replies",
+                info.num_pending, info.num_ack_pending, info.num_redelivered
+            );
+            for Presence { worker, provenance, capacity, .. } in workers {
+                let unit = provenance.uuid.as_deref().map(|uuid| format!(", {uuid}")).unwrap_or_default();
+                let _ = writeln!(text, "  worker {worker}{unit}: takes {capacity} at a time, {provenance}");
+            }
+        }
+        if present.is_empty() {
+            text += "no workers\n";
+        }
+        let jobs = format!("{}.jobs.>", meeting.place.stream);
+        let waiting: Vec<(String, usize)> = match meeting.jobs.info_with_subjects(&jobs).await {
+            Ok(subjects) => subjects.try_collect().await.map_err(|e| e.to_string())?,
+            Err(error) => return Err(error.to_string()),
+        };
+        for (subject, number) in waiting.into_iter().filter(|(subject, _)| !queues.contains(subject)) {
+            let _ = writeln!(text, "{number} requests wait at {subject}, for which no worker is there");
+        }
+        let _ = writeln!(text, "{} messages that nobody could read", meeting.count_of(&meeting.to_dead()).await?);
+        Ok(text)
+    })
+}
+
+/// Deletes a worker's replies.
+pub(crate) fn forget(worker: &str, place: &Place) -> Result<u64, String> {
+    runtime()?.block_on(async {
+        let meeting = Meeting::at(place).await?;
+        let config = pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::All,
+            filter_subject: format!("{}.results.>", meeting.place.stream),
+            ..pull::OrderedConfig::default()
+        };
+        let consumer = meeting.results.create_consumer(config).await.map_err(|e| e.to_string())?;
+        let mut left = consumer.cached_info().num_pending;
+        let mut messages = consumer.messages().await.map_err(|e| e.to_string())?;
+        let mut forgotten = 0;
+        while left > 0 {
+            let next = tokio::time::timeout(Duration::from_secs(10), messages.next()).await;
+            let message = next.ok().flatten().ok_or("the server has stopped answering")?.map_err(|e| e.to_string())?;
+            let (sequence, pending) =
+                message.info().map(|info| (info.stream_sequence, info.pending)).map_err(|e| e.to_string())?;
+            left = pending;
+            if parse::<Reply>(&message.payload).is_ok_and(|reply| reply.worker == worker) {
+                meeting.results.delete_message(sequence).await.map_err(|e| e.to_string())?;
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
+    })
+}
