@@ -6,8 +6,8 @@
 # - slurm.sh: by Slurm itself, a controller and a node on the loopback, which has GPUs by number only. A program that
 #   waits for SIGTERM stands for the worker.
 #
-# Each check also gets a wrong copy, which it has to refuse. The tools come from PyPI and Debian. They are unpacked once,
-# into target/, and are not installed. If one cannot be had, a line with [SKIP] says so.
+# Each check also gets a wrong copy, which it has to refuse. The tools come from PyPI and Debian. They are unpacked into
+# target/, once, and are not installed. If one cannot be had, a line with [SKIP] says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -24,9 +24,9 @@
 # SIGTERM 60 s before the time limit. A worker needs at most 20 s to finish what it measures and to give the rest back.
 # `B:` sends the signal to the batch shell and to no other process. `exec` below makes the worker that process.
 #SBATCH --signal=B:TERM@60
-# A task that is preempted, or whose node fails, is queued again. A task that reached its time limit is not. On a cluster
-# with GraceTime and SlurmctldParameters=preempt_send_user_signal a preempted task is not either: it counts as completed,
-# because its worker ends within the grace time.
+# A task that is preempted, or whose node fails, is queued again. A task that reached its time limit is not. A preempted
+# task is not either on a cluster with GraceTime and SlurmctldParameters=preempt_send_user_signal: it counts as
+# completed, because its worker ends within the grace time.
 #SBATCH --requeue
 #SBATCH --output=kernel-gen-worker-%A_%a.log
 #SBATCH --open-mode=append

@@ -77,7 +77,9 @@ impl Reader {
                 return Some(Ended);
             }
             let message = messages.next().await?.ok()?;
-            let Ok((sequence, pending)) = message.info().map(|info| (info.stream_sequence, info.pending)) else { continue };
+            let Ok((sequence, pending)) = message.info().map(|info| (info.stream_sequence, info.pending)) else {
+                continue;
+            };
             left = pending;
             // A consumer that the client made again may begin at the beginning.
             if sequence < self.next {

@@ -426,7 +426,8 @@ impl<'r> Measurer<'r> for Session {
             self.hear(Duration::from_millis(200));
             let names = self.fleet.names().clone();
             // Where nobody is left who may, nobody will.
-            let able = |request: &Request| request.not_by.is_empty() || names.iter().any(|n| !request.not_by.contains(n));
+            let able =
+                |request: &Request| request.not_by.is_empty() || names.iter().any(|n| !request.not_by.contains(n));
             for (name, _) in requests.iter().flatten().filter(|(_, request)| !able(request)) {
                 self.asked.remove(name);
             }

@@ -89,7 +89,9 @@ pub(super) fn run(arguments: &Arguments, program: Option<&dyn Fleet>) -> Result<
         Action::Drop { worker, log, fleet } => {
             let place = fleet.place();
             if log.is_none() && place.is_none() {
-                return Err("drop it from where? say --log FILE, or --fleet nats://host:4222, or both".to_string().into());
+                return Err("drop it from where? say --log FILE, or --fleet nats://host:4222, or both"
+                    .to_string()
+                    .into());
             }
             let mut text = String::new();
             if let Some(place) = place {

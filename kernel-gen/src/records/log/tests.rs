@@ -1,4 +1,5 @@
 use super::*;
+use crate::records::merge::{Side, merge_logs};
 use crate::records::{Failure, FailureKind, Outcome, Timing, Trial};
 use crate::space::{Annotation, Config, Fingerprint, Value};
 use crate::stable::Rng;
@@ -371,4 +372,39 @@ fn text_that_would_not_stay_on_its_line_is_neither_read_nor_written() {
         let told = log.told()[0].to_string();
         assert!(told.contains(&format!("trials.jsonl:1: `{key}` holds the control character U+0000")), "{told}");
     }
+}
+
+#[test]
+fn a_fleet_has_a_run_a_worker_and_a_worker_that_is_dropped_counts_no_more() {
+    let file = File::new("workers");
+    let mut rng = Rng::new(9);
+    let all: Vec<Trial> = (0..6).map(|_| trial(&mut rng)).collect();
+    let mut log = LogWriter::open(file.path(), run()).unwrap();
+    for (at, trial) in all.iter().enumerate() {
+        let machine = || Machine::Cpu { isa: "x".into(), compiler: format!("cc {}", at % 2) };
+        log.append_of_worker((["a-1", "b-2"][at % 2], machine), &task("a"), trial, Some(Duration::from_millis(5)))
+            .unwrap();
+    }
+    log.append(&task("b"), &all[0]).unwrap();
+    assert_eq!(log.appended(), 7);
+    let read = || Log::read(&[file.path()]).unwrap();
+    let log = read();
+    assert!(log.skipped.is_empty() && log.warnings.is_empty(), "{log:?}");
+    let by: Vec<Option<&str>> = log.entries.iter().map(|e| e.worker.as_deref()).collect();
+    assert_eq!(by, [Some("a-1"), Some("b-2"), Some("a-1"), Some("b-2"), Some("a-1"), Some("b-2"), None]);
+    assert_eq!(log.entries[2].machine.as_deref(), Some(&Machine::Cpu { isa: "x".into(), compiler: "cc 0".into() }));
+    assert_eq!(log.runs.len(), 3);
+    append_dropped(file.path(), "a-1").unwrap();
+    let left = || read().entries.iter().map(|e| e.worker.as_deref().unwrap_or("-").to_string()).collect::<Vec<_>>();
+    assert_eq!(left(), ["b-2", "b-2", "b-2", "-"]);
+    // In whichever of several files it stands, and behind a merge.
+    append_dropped(file.path(), "nobody").unwrap();
+    let other = File::new("workers-too");
+    append_dropped(other.path(), "b-2").unwrap();
+    let both = Log::read(&[other.path(), file.path()]).unwrap();
+    assert_eq!(both.entries.len(), 1);
+    let bytes = [fs::read(file.path()).unwrap(), fs::read(other.path()).unwrap()];
+    let sides = [Side { file: "a", bytes: &bytes[0] }, Side { file: "b", bytes: &bytes[1] }];
+    fs::write(file.path(), merge_logs(None, &sides).0).unwrap();
+    assert_eq!(left(), ["-"]);
 }

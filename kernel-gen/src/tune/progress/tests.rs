@@ -67,7 +67,8 @@ fn the_table_says_what_was_found_and_what_failed() {
         candidates: vec![candidate(1, 0, Source::Incumbent, 64.0), candidate(1, 1, Source::Search, 63.9)],
         incumbent: 0,
     };
-    let summary = Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials, uncompared: 0, doubts: vec![] };
+    let summary =
+        Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials, uncompared: 0, doubts: vec![] };
     assert_eq!(
         table(&summary),
         "\

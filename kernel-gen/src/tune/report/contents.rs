@@ -51,6 +51,23 @@ pub struct Bench {
     pub threads: u32,
     /// The workloads, the one that takes most of the network's time first.
     pub layers: Vec<Layer>,
+    /// The workers of a fleet that made trials, by their names.
+    pub workers: Vec<WorkerLine>,
+}
+
+/// A worker of a fleet.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkerLine {
+    /// Its name.
+    pub name: String,
+    /// Its machine, in words, and the unit of its device where that has a number of its own.
+    pub machine: String,
+    /// Its trials.
+    pub trials: usize,
+    /// How many of them failed.
+    pub failed: usize,
+    /// Seconds of its trials, waiting excluded.
+    pub seconds: f64,
 }
 
 impl Bench {
@@ -156,4 +173,6 @@ pub struct RecordLine {
     pub config: String,
     /// Its time in microseconds.
     pub us: f64,
+    /// How far apart machines of one kind are at it.
+    pub spread: Option<f64>,
 }

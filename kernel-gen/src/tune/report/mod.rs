@@ -14,5 +14,5 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-pub use contents::{Bench, Best, Layer, RecordLine, Report, RunLine, TaskLine};
+pub use contents::{Bench, Best, Layer, RecordLine, Report, RunLine, TaskLine, WorkerLine};
 pub use of_logs::Names;

@@ -1,6 +1,6 @@
 //! A report of what logs hold.
 
-use super::contents::{Bench, Best, Layer, RecordLine, Report, RunLine, TaskLine};
+use super::contents::{Bench, Best, Layer, RecordLine, Report, RunLine, TaskLine, WorkerLine};
 use crate::model::roofline::Roofline;
 use crate::records::log::{Compared, ComparedConfig, Entry, Log, Machine, RunId};
 use crate::records::{BestRecords, Outcome, Slot};
@@ -20,6 +20,7 @@ impl Report {
             bench.entry(&entry.task.workload).or_default().push(entry);
         }
         let benches = benches.into_iter().map(|((target, device, threads), workloads)| {
+            let workers = workers(workloads.values().flatten().copied(), log);
             let layers = workloads.into_iter().map(|(key, entries)| {
                 let record = records.and_then(|all| record_of(all, key, target, device, threads));
                 let here = |c: &&Compared| {
@@ -32,7 +33,7 @@ impl Report {
             let mut layers: Vec<Layer> = layers.collect();
             let time = |l: &Layer| l.used_us().unwrap_or(0.0) * l.weight;
             layers.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| a.name.cmp(&b.name)));
-            Bench { target: target.into(), device: device.into(), threads, layers }
+            Bench { target: target.into(), device: device.into(), threads, layers, workers }
         });
         let notes = log.told().iter().map(|d| d.to_string()).collect();
         Report { title: title.into(), benches: benches.collect(), runs: runs(log), notes }
@@ -47,6 +48,7 @@ fn record_of(all: &BestRecords, key: &str, target: &str, device: &str, threads: 
         template: format!("{} v{}", record.template, record.template_version),
         config: record.config.to_string(),
         us: record.time_us,
+        spread: record.spread,
     })
 }
 
@@ -156,6 +158,27 @@ fn runs(log: &Log) -> Vec<RunLine> {
     let mut lines: Vec<RunLine> = lines.into_values().collect();
     lines.sort_by(|a, b| a.started.cmp(&b.started).then(a.id.cmp(&b.id)));
     lines
+}
+
+/// The workers that made the trials.
+fn workers<'e>(entries: impl Iterator<Item = &'e Entry>, log: &Log) -> Vec<WorkerLine> {
+    let mut lines: BTreeMap<&str, WorkerLine> = BTreeMap::new();
+    for entry in entries {
+        let Some(name) = entry.worker.as_deref() else { continue };
+        let line = lines.entry(name).or_insert_with(|| {
+            let known = log.runs.get(&entry.run).map(|(run, _)| &run.machine);
+            let unit = match known {
+                Some(Machine::Cuda { uuid, .. }) if !uuid.is_empty() => format!(", {uuid}"),
+                _ => String::new(),
+            };
+            let machine = known.map(machine).unwrap_or_default() + &unit;
+            WorkerLine { name: name.to_string(), machine, trials: 0, failed: 0, seconds: 0.0 }
+        });
+        line.trials += 1;
+        line.failed += usize::from(matches!(entry.trial.outcome, Outcome::Failed(_)));
+        line.seconds += entry.cost_s.unwrap_or(0.0);
+    }
+    lines.into_values().collect()
 }
 
 /// What is known of a machine, in words.

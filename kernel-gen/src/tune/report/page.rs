@@ -1,6 +1,6 @@
 //! The page.
 
-use super::contents::{Bench, Layer, Report};
+use super::contents::{Bench, Layer, Report, WorkerLine};
 use super::svg::escaped;
 use super::{curve, failures, roofs, share};
 use crate::tune::progress::{percent, rate, span, us};
@@ -72,6 +72,9 @@ fn section(out: &mut String, bench: &Bench, several: bool) {
     }
     let _ = writeln!(out, "</div>\n<h2>What failed, and why{on}</h2>\n{}", failures::table(bench));
     let _ = writeln!(out, "<h2>All workloads{on}</h2>\n{}", workloads(bench));
+    if !bench.workers.is_empty() {
+        let _ = writeln!(out, "<h2>Trials by worker{on}</h2>\n{}", workers(bench));
+    }
 }
 
 /// The few numbers that a person wants first.
@@ -150,9 +153,10 @@ fn row(out: &mut String, number: usize, layer: &Layer) {
     let _ = match (&layer.record, best) {
         (Some(record), _) => {
             let search = searched.map(|s| format!("<br>fastest trial: {}", escaped(&s)));
+            let spread = record.spread.map(|x| format!(", {x:.2} times from machine to machine")).unwrap_or_default();
             write!(
                 out,
-                "<td class=\"config\">{}<br><code>{}</code></td><td class=\"detail\">record <code title=\"{}\">…{}</code>{}</td></tr>",
+                "<td class=\"config\">{}<br><code>{}</code></td><td class=\"detail\">record <code title=\"{}\">…{}</code>{spread}{}</td></tr>",
                 escaped(&record.template),
                 escaped(&record.config),
                 escaped(&record.file),
@@ -170,6 +174,26 @@ fn row(out: &mut String, number: usize, layer: &Layer) {
         ),
         (None, None) => write!(out, "<td>-</td><td class=\"detail\">nothing ran</td></tr>"),
     };
+}
+
+fn workers(bench: &Bench) -> String {
+    let mut out = String::from(
+        "<div class=\"scroll\"><table><thead><tr><th data-sort>worker</th><th>machine</th><th class=\"n\" \
+         data-sort>trials</th><th class=\"n\" data-sort>failed</th><th class=\"n\" data-sort>seconds a \
+         trial</th></tr></thead><tbody>",
+    );
+    for WorkerLine { name, machine, trials, failed, seconds } in &bench.workers {
+        let each = seconds / (*trials).max(1) as f64;
+        let _ = write!(
+            out,
+            "<tr><td class=\"name\">{}</td><td>{}</td><td class=\"n\">{trials}</td><td class=\"n\">{failed}</td><td \
+             class=\"n\">{each:.2}</td></tr>",
+            escaped(name),
+            escaped(machine),
+        );
+    }
+    out.push_str("</tbody></table></div>");
+    out
 }
 
 fn provenance(out: &mut String, report: &Report) {

@@ -195,15 +195,35 @@ fn only_times_of_one_comparison_are_divided() {
         gflops: 1.0,
         core_gflops: None,
         floor_us: None,
-        spread: None,
+        spread: Some(1.07),
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),
     };
     records.insert(record.clone());
-    assert_eq!(gain(&report(&log, Some(&records))), Some((8.0, 8.0)));
+    let page = report(&log, Some(&records));
+    assert_eq!(gain(&page), Some((8.0, 8.0)));
+    assert!(page.to_html().contains(", 1.07 times from machine to machine"));
     record.template_version += 1;
     let mut records = BestRecords::new();
     records.insert(record);
     assert_eq!(gain(&report(&log, Some(&records))), None);
+}
+
+#[test]
+fn trials_of_a_fleet_are_counted_by_worker() {
+    let mut log = log(&[
+        (SMALL, "plain", timed(9.0)),
+        (SMALL, "matmul_packed", failed(FailureKind::Build, "no")),
+        (SMALL, "matmul_packed", timed(8.0)),
+    ]);
+    let page = Report::new("t", &log, &Names::new(), None);
+    assert!(page.benches[0].workers.is_empty() && !page.to_html().contains("Trials by worker"));
+    for (entry, worker) in log.entries.iter_mut().zip(["node<1>", "node<1>", "node2"]) {
+        (entry.worker, entry.cost_s) = (Some(worker.into()), Some(0.5));
+    }
+    let page = Report::new("t", &log, &Names::new(), None);
+    let workers = page.benches[0].workers.iter().map(|w| (&w.name[..], w.trials, w.failed, w.seconds));
+    assert_eq!(workers.collect::<Vec<_>>(), [("node2", 1, 0, 0.5), ("node<1>", 2, 1, 1.0)]);
+    assert!(page.to_html().contains("<td class=\"name\">node&lt;1&gt;</td><td>x86-64-v3, cc &lt;12&gt;</td>"));
 }

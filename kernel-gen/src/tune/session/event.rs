@@ -1,7 +1,7 @@
 //! What a session tells: what happens, how it ended, and what it found.
 
 use super::board::Board;
-use super::second::Doubt;
+use super::doubt::Doubt;
 use super::verdict::Verdict;
 use crate::records::Trial;
 use crate::tune::measure::Worker;

@@ -167,7 +167,10 @@ impl<'t> Feed<'t> {
 
     /// Tells the tuner of the batches that are complete, as far as it is time to.
     fn tell(&mut self) {
-        while !self.thinks() && !self.can_propose() && self.open.front().is_some_and(|b| b.outcomes.iter().all(Option::is_some)) {
+        while !self.thinks()
+            && !self.can_propose()
+            && self.open.front().is_some_and(|b| b.outcomes.iter().all(Option::is_some))
+        {
             let Some(batch) = self.open.pop_front() else { return };
             self.first += 1;
             let known = batch.proposals.into_iter().zip(batch.outcomes);

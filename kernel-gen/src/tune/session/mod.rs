@@ -7,6 +7,7 @@
 //! [`Verdict`] says whether there is a better one.
 
 mod board;
+mod doubt;
 mod entry;
 mod event;
 mod feed;
@@ -20,10 +21,10 @@ mod thinking;
 mod verdict;
 
 pub use board::{Board, Group, MIN_GAIN, Standing};
+pub use doubt::Doubt;
 pub use entry::{Entry, Incumbent, Options};
 pub use event::{Ended, Event, Listener, SessionError, Summary};
 pub use feed::{AHEAD, MOST};
-pub use second::Doubt;
 pub use stop::Stop;
 pub use verdict::{Candidate, Source, Verdict, beats};
 
@@ -84,7 +85,7 @@ pub fn run<'t>(
             session.decide(incumbents, measurer)?
         };
         session.repeated.extend(measurer.repeated());
-        let doubts = second::doubts(&session.repeated);
+        let doubts = doubt::doubts(&session.repeated);
         Ok(Summary { board: session.board, verdicts, ended, uncompared, doubts })
     })
 }

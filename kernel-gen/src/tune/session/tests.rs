@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+mod of_fleets;
+
 /// 240 divisors: as many configs.
 const ROWS: i64 = 720_720;
 
