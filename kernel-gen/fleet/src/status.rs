@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
+/// Subjects without workers that are named.
+const MOST_SUBJECTS: usize = 5;
+
 /// Workers, queues, and what could not be read.
 pub(crate) fn status(place: &Place) -> Result<String, String> {
     runtime()?.block_on(async {
@@ -47,8 +50,16 @@ pub(crate) fn status(place: &Place) -> Result<String, String> {
             Ok(subjects) => subjects.try_collect().await.map_err(|e| e.to_string())?,
             Err(error) => return Err(error.to_string()),
         };
-        for (subject, number) in waiting.into_iter().filter(|(subject, _)| !queues.contains(subject)) {
+        let mut unclaimed: Vec<(String, usize)> =
+            waiting.into_iter().filter(|(subject, _)| !queues.contains(subject)).collect();
+        unclaimed.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let rest = unclaimed.split_off(unclaimed.len().min(MOST_SUBJECTS));
+        for (subject, number) in unclaimed {
             let _ = writeln!(text, "{number} requests wait at {subject}, for which no worker is there");
+        }
+        if !rest.is_empty() {
+            let number: usize = rest.iter().map(|(_, number)| number).sum();
+            let _ = writeln!(text, "{number} requests wait at {} other subjects without workers", rest.len());
         }
         let _ = writeln!(text, "{} messages that nobody could read", meeting.count_of(&meeting.to_dead()).await?);
         Ok(text)

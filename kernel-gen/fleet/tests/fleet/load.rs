@@ -2,9 +2,13 @@
 
 use crate::server::{Server, ended, spec, text, trials};
 use crate::stranger::{Stranger, gpu, runtime, time_us};
-use async_nats::jetstream::AckKind;
+use kernel_gen::tune::session::Stop;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+
+async fn work(port: u16, end: Stop) {
+    let worker = Stranger::at(port, "echo", gpu(0), 512).await;
+    worker.answer(end, |worker, request| vec![worker.reply(request, time_us)]).await;
+}
 
 /// Workers that answer at once leave nothing to wait for but the session, its tuners and the server.
 #[test]
@@ -18,23 +22,13 @@ fn a_session_keeps_many_workers_busy() {
     command.args(["--log", "tuning.jsonl", "--tuned", "tuned"]).args(given);
     let session = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the session starts");
     let runtime = runtime();
-    let until = Instant::now() + Duration::from_secs(seconds + 5);
-    let replies = runtime.block_on(async {
-        let mut worker = Stranger::at(server.port, "echo", gpu(0), 512).await;
-        let mut replies = 0;
-        while Instant::now() < until {
-            for (request, acker) in worker.take(256).await {
-                let reply = worker.reply(&request, time_us);
-                worker.publish(request.id(), serde_json::to_vec(&reply).expect("it can be written")).await;
-                let _ = acker.ack_with(AckKind::Ack).await;
-                replies += 1;
-            }
-        }
-        replies
-    });
-    let output = ended(session, 30);
+    let end = Stop::new();
+    let working = runtime.spawn(work(server.port, end.clone()));
+    let output = ended(session, seconds + 60);
+    end.ask();
+    drop(runtime.block_on(working));
     let (all, _) = trials(&server);
-    println!("{replies} replies; {} trials\n{}", all.len(), text(&output));
+    println!("{} trials\n{}", all.len(), text(&output));
     assert!(output.status.success(), "{}", text(&output));
     assert!(all.values().all(|n| *n == 1), "trials that count twice");
     assert!(all.len() as u64 >= 20 * seconds, "{} trials in {seconds} s", all.len());

@@ -63,6 +63,12 @@ impl Server {
         command
     }
 
+    /// A command that says something and ends.
+    pub(crate) fn said(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+    }
+
     pub(crate) fn worker(&self) -> Worker {
         let mut command = self.command(&["worker", "--build-jobs", "1"]);
         let said = std::fs::File::options().create(true).append(true).open(self.folder.join("workers.txt"));

@@ -3,12 +3,13 @@
 use async_nats::jetstream::consumer::pull::Config;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::{self, AckKind, Context};
 use futures_util::StreamExt;
 use kernel_gen::records::{Outcome, Timing};
 use kernel_gen::stable::stable_hash;
 use kernel_gen::tune::fleet::wire::{Candidate, Presence, Reply, Request, WIRE};
 use kernel_gen::tune::measure::{Provenance, WireOutcome};
+use kernel_gen::tune::session::Stop;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -33,6 +34,16 @@ pub(crate) fn gpu(number: usize) -> Provenance {
         uuid: Some(format!("GPU-{number}")),
         generator: env!("CARGO_PKG_VERSION").into(),
     }
+}
+
+/// The kind of device of a worker that is there.
+pub(crate) async fn cpu(port: u16) -> Provenance {
+    let client = async_nats::connect(format!("127.0.0.1:{port}")).await.expect("the server is there");
+    let devices = jetstream::new(client).get_key_value(format!("{NAME}-devices")).await.expect("a fleet is there");
+    let mut keys = devices.keys().await.expect("it has keys");
+    let key = keys.next().await.expect("a worker is there").expect("its key");
+    let value = devices.get(key).await.expect("the server is there").expect("the worker is there");
+    serde_json::from_slice::<Presence>(&value).expect("it says what it has").provenance
 }
 
 /// A time in microseconds that follows from a config.
@@ -104,9 +115,29 @@ impl Stranger {
         let Ok(mut messages) = fetched else { return taken };
         while let Some(Ok(message)) = messages.next().await {
             let (message, acker) = message.split();
-            taken.push((serde_json::from_slice(&message.payload).expect("a session sends requests"), acker));
+            match serde_json::from_slice::<Request>(&message.payload) {
+                Ok(request) if request.not_by.contains(&self.presence.worker) => {
+                    let _ = acker.ack_with(AckKind::Nak(Some(Duration::from_millis(50)))).await;
+                }
+                Ok(request) => taken.push((request, acker)),
+                Err(_) => drop(acker.ack_with(AckKind::Nak(None)).await),
+            }
         }
         taken
+    }
+
+    /// Answers at once, until it is told to end: with the replies that `says` makes of a request.
+    pub(crate) async fn answer(mut self, end: Stop, says: impl Fn(&Stranger, &Request) -> Vec<Reply>) -> Stranger {
+        while !end.is_asked() {
+            for (request, acker) in self.take(64).await {
+                for (number, reply) in says(&self, &request).into_iter().enumerate() {
+                    let payload = serde_json::to_vec(&reply).expect("it can be written");
+                    self.publish(format!("{}.{}.{number}", reply.request, self.presence.worker), payload).await;
+                }
+                let _ = acker.ack_with(AckKind::Ack).await;
+            }
+        }
+        self
     }
 
     /// The reply that says these times of the candidates.
