@@ -1,7 +1,12 @@
 //! Whoever is killed: every trial counts once.
 
 use crate::server::{Server, Worker, ended, spec, terminate, text, trials};
+use crate::stranger::{runtime, streams};
+use kernel_gen::records::log::{Entry, Log};
+use kernel_gen::records::{BestRecords, Outcome, Record};
 use kernel_gen::stable::Rng;
+use kernel_gen::tune::measure::WireOutcome;
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +63,42 @@ fn every_trial_counts_once_whoever_is_killed() {
     assert!(twice.is_empty(), "trials that count twice: {twice:?}");
     assert!(timed * 10 >= all.len() * 8, "{timed} of {} ran", all.len());
     assert!(text(&output).contains("wrote "), "{}", text(&output));
+    // The log against the streams: nothing waits any more, and each trial is what a worker replied.
+    let (waiting, replies) = runtime().block_on(streams(server.port));
+    assert_eq!(waiting, 0, "requests that nobody answered");
+    let replied = |entry: &Entry| {
+        let Outcome::Timed(timing) = &entry.trial.outcome else { return true };
+        let same =
+            |outcome: &WireOutcome| matches!(outcome, WireOutcome::Timed(t) if t.samples_us == timing.samples_us);
+        replies.iter().any(|r| Some(&*r.worker) == entry.worker.as_deref() && r.outcomes.iter().any(same))
+    };
+    let log = Log::read(&[server.folder.join("tuning.jsonl")]).expect("the log can be read");
+    assert!(log.entries.iter().all(replied), "a trial that nobody replied");
+    let asked: BTreeSet<&str> = replies.iter().filter(|r| r.outcomes.len() == 1).map(|r| &*r.request).collect();
+    println!("{} replies to {} requests of one config", replies.len(), asked.len());
+    assert_eq!(asked.len(), all.len(), "configs that were measured and are not in the log");
+    if kills > 10 {
+        same_winners(&server);
+    }
+}
+
+/// What a run finds that nobody disturbs is as fast as what was found here.
+fn same_winners(disturbed: &Server) {
+    let Some(calm) = Server::start("calm") else { return };
+    spec(&calm, 20);
+    let _workers: Vec<Worker> = (0..8).map(|_| calm.worker()).collect();
+    let output = ended(calm.session("12").spawn().expect("the session starts"), 120);
+    assert!(output.status.success(), "{}", text(&output));
+    let records = |server: &Server| BestRecords::load(&server.folder.join("tuned")).expect("the records can be read");
+    let (one, other) = (records(disturbed), records(&calm));
+    let ratio = |a: &Record| {
+        let b = other.iter().find(|b| b.workload == a.workload)?;
+        Some((a.floor_us.unwrap_or(a.time_us) / b.floor_us.unwrap_or(b.time_us)).ln())
+    };
+    let ratios: Vec<f64> = one.iter().filter_map(ratio).collect();
+    let mean = (ratios.iter().sum::<f64>() / ratios.len() as f64).exp();
+    println!("{} winners take {mean:.3} of the time of those of a run without faults", ratios.len());
+    assert!(ratios.len() >= 15 && (0.8..1.25).contains(&mean), "{ratios:?}");
 }
 
 #[test]

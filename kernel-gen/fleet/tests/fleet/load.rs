@@ -15,11 +15,11 @@ async fn work(port: u16, end: Stop) {
 fn a_session_keeps_many_workers_busy() {
     let Some(server) = Server::start("load") else { return };
     let seconds = std::env::var("KERNEL_GEN_LOAD_S").ok().and_then(|s| s.parse().ok()).unwrap_or(3);
-    let given = std::env::var("KERNEL_GEN_LOAD_SPEC").ok();
+    let given = std::env::var("KERNEL_GEN_LOAD_ARGS").unwrap_or_default();
     spec(&server, 20);
     let mut command = server.command(&["tune", "--quiet", "--target", "sm_90a", "--trials", "100000"]);
     command.args(["--patience", "100000", "--seconds", &seconds.to_string()]);
-    command.args(["--log", "tuning.jsonl", "--tuned", "tuned"]).args(given);
+    command.args(["--log", "tuning.jsonl", "--tuned", "tuned"]).args(given.split_whitespace());
     let session = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the session starts");
     let runtime = runtime();
     let end = Stop::new();

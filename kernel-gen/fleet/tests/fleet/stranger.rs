@@ -46,6 +46,21 @@ pub(crate) async fn cpu(port: u16) -> Provenance {
     serde_json::from_slice::<Presence>(&value).expect("it says what it has").provenance
 }
 
+/// What the streams hold: how many requests, and all replies.
+pub(crate) async fn streams(port: u16) -> (u64, Vec<Reply>) {
+    let client = async_nats::connect(format!("127.0.0.1:{port}")).await.expect("the server is there");
+    let server = jetstream::new(client);
+    let jobs = server.get_stream(format!("{NAME}-jobs")).await.expect("the queue is there");
+    let results = server.get_stream(format!("{NAME}-results")).await.expect("the replies are there");
+    let (waiting, last) = (jobs.cached_info().state.messages, results.cached_info().state.last_sequence);
+    let mut replies = vec![];
+    for sequence in 1..=last {
+        let message = results.get_raw_message(sequence).await.expect("no reply is lost");
+        replies.push(serde_json::from_slice(&message.payload).expect("workers send replies"));
+    }
+    (waiting, replies)
+}
+
 /// A time in microseconds that follows from a config.
 pub(crate) fn time_us(candidate: &Candidate) -> f64 {
     5.0 + (stable_hash(&format!("{} {}", candidate.template, candidate.config)) % 10_000) as f64 / 1e3
