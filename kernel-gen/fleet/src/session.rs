@@ -30,6 +30,9 @@ const MOST_KEPT: usize = 256 << 20;
 /// The most messages that wait for the session; the next ones wait at the server.
 const MOST_WAITING: usize = 256;
 
+/// So many times as long as others takes what another worker is asked for as well.
+const OVERDUE: f64 = 8.0;
+
 /// How often workers are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 
@@ -38,11 +41,15 @@ const FIRST: Duration = Duration::from_secs(60);
 
 /// A measurer whose configs are measured elsewhere.
 struct Session {
-    publish: UnboundedSender<Request>,
+    publish: UnboundedSender<ToPublish>,
     said: Receiver<Said>,
     options: Options,
     /// Requests that no reply has come to, by their names.
-    asked: HashMap<String, (Request, Vec<JobId>)>,
+    asked: HashMap<String, Asked>,
+    /// What a request of one config takes from here to its reply, in seconds, on average.
+    round_trip_s: Option<f64>,
+    /// When it was looked last for requests that take too long.
+    looked: Instant,
     /// Replies that came before anybody asked, in an earlier session, and their bytes.
     known: HashMap<String, Reply>,
     kept: usize,
@@ -62,6 +69,18 @@ struct Session {
     /// What tells this session's comparisons from others.
     name: String,
     comparisons: u64,
+}
+
+/// A request, and whether it is published a second time.
+type ToPublish = (Request, bool);
+
+/// A request that no reply has come to.
+struct Asked {
+    request: Request,
+    jobs: Vec<JobId>,
+    since: Instant,
+    /// Whether another worker was asked as well.
+    again: bool,
 }
 
 /// What is told of an outcome beside it: its cost, and who measured.
@@ -139,6 +158,8 @@ pub(crate) fn attach<'s, 'r>(of: &Provenance, options: &Options, place: &Place) 
         said,
         options: options.clone(),
         asked: HashMap::new(),
+        round_trip_s: None,
+        looked: Instant::now(),
         known: HashMap::new(),
         kept: 0,
         answered: HashMap::new(),
@@ -169,7 +190,7 @@ async fn serve(
     kind: Kind,
     place: Place,
     session: String,
-    mut requests: UnboundedReceiver<Request>,
+    mut requests: UnboundedReceiver<ToPublish>,
     tell: SyncSender<Said>,
     workers: Arc<Workers>,
 ) -> Result<(), String> {
@@ -179,10 +200,11 @@ async fn serve(
     let subject = meeting.to_jobs(&kind);
     // Many at a time: the way to a server that is far away takes longer than all else.
     let all = futures_util::stream::poll_fn(|context| requests.poll_recv(context));
-    all.for_each_concurrent(AT_A_TIME, async |request| {
+    all.for_each_concurrent(AT_A_TIME, async |(request, again)| {
         // The name is of this session: what an earlier one asked for may have been given up since.
         let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
-        if let Err(cause) = meeting.publish(&subject, &format!("{id}.{session}"), payload, None).await {
+        let name = format!("{id}.{session}.{}", u8::from(again));
+        if let Err(cause) = meeting.publish(&subject, &name, payload, None).await {
             hand(&tell, Said::Unreadable(id, cause)).await;
         }
     })
@@ -246,13 +268,33 @@ impl Session {
     /// Asks for a request, unless somebody has asked for it already. Gives its name.
     fn ask(&mut self, request: Request, job: Option<JobId>) -> String {
         let name = request.id();
-        let (_, jobs) = self.asked.entry(name.clone()).or_insert_with(|| {
+        let asked = self.asked.entry(name.clone()).or_insert_with(|| {
             // The network's side lives as long as this one.
-            let _ = self.publish.send(request.clone());
-            (request, vec![])
+            let _ = self.publish.send((request.clone(), false));
+            Asked { request, jobs: vec![], since: Instant::now(), again: false }
         });
-        jobs.extend(job);
+        asked.jobs.extend(job);
         name
+    }
+
+    /// Asks another worker as well for what takes far longer than others do, if one has nothing to do: a worker that is slow or hangs,
+    /// and says all the same that it is at work, would hold up its tasks. The first reply counts.
+    fn ask_again(&mut self) {
+        if self.looked.elapsed() < COUNTED {
+            return;
+        }
+        self.looked = Instant::now();
+        let Some(round_trip_s) = self.round_trip_s else { return };
+        if self.fleet.waiting.load(Ordering::Relaxed) > 0 || self.fleet.names().len() < 2 {
+            return;
+        }
+        let limit = Duration::from_secs_f64(OVERDUE * round_trip_s).max(COUNTED * 2);
+        let late =
+            |asked: &&mut Asked| !asked.again && asked.request.comparison.is_none() && asked.since.elapsed() > limit;
+        for asked in self.asked.values_mut().filter(late) {
+            asked.again = true;
+            let _ = self.publish.send((asked.request.clone(), true));
+        }
     }
 
     /// Who replied.
@@ -277,12 +319,16 @@ impl Session {
 
     /// Takes a reply of so many bytes: to what was asked for, or to be looked up.
     fn take(&mut self, reply: Reply, bytes: usize) {
-        let Some((request, jobs)) = self.asked.remove(&reply.request) else { return self.keep(reply, bytes) };
+        let Some(Asked { request, jobs, since, .. }) = self.asked.remove(&reply.request) else {
+            return self.keep(reply, bytes);
+        };
         self.redelivered += u64::from(reply.deliveries.saturating_sub(1));
         if request.comparison.is_some() {
             self.compared.insert(reply.request.clone(), reply);
             return;
         }
+        let took_s = since.elapsed().as_secs_f64();
+        self.round_trip_s = Some(self.round_trip_s.map_or(took_s, |mean| mean + 0.05 * (took_s - mean)));
         let (outcomes, told) = self.outcomes(reply, &request);
         for (job, outcome) in jobs.into_iter().zip(outcomes.iter().cycle()) {
             self.ready.push_back((job, outcome.clone(), told.clone()));
@@ -313,8 +359,8 @@ impl Session {
 
     /// Fails the jobs of all requests.
     fn fail_all(&mut self, cause: &str) {
-        for (_, (_, jobs)) in std::mem::take(&mut self.asked) {
-            self.fail(jobs, cause);
+        for (_, asked) in std::mem::take(&mut self.asked) {
+            self.fail(asked.jobs, cause);
         }
     }
 
@@ -323,13 +369,14 @@ impl Session {
         match self.said.recv_timeout(wait) {
             Ok(Said::Reply(reply, bytes)) => self.take(*reply, bytes),
             Ok(Said::Unreadable(id, cause)) => {
-                let jobs = self.asked.remove(&id).map(|(_, jobs)| jobs).unwrap_or_default();
+                let jobs = self.asked.remove(&id).map(|asked| asked.jobs).unwrap_or_default();
                 self.fail(jobs, &cause);
             }
             Ok(_) => {}
             // The network's side has ended, and with it all that was asked.
             Err(RecvTimeoutError::Disconnected) => self.fail_all("the connection has ended"),
-            Err(RecvTimeoutError::Timeout) => {}
+            // Nothing waits here: what has not come is late because of somebody else.
+            Err(RecvTimeoutError::Timeout) => self.ask_again(),
         }
         let gone = self.fleet.gone_s.load(Ordering::Relaxed);
         if gone > FIRST.as_secs() {

@@ -2,6 +2,7 @@
 
 use crate::server::{Server, ended, spec, text, trials};
 use crate::stranger::{Stranger, cpu, gpu, runtime, time_us};
+use async_nats::jetstream::AckKind;
 use kernel_gen::records::BestRecords;
 use kernel_gen::records::log::Log;
 use kernel_gen::stable::stable_hash;
@@ -65,6 +66,46 @@ async fn slow(port: u16) -> usize {
         worker.publish(format!("{}.slow", request.id()), serde_json::to_vec(&reply).expect("it can be written")).await;
     }
     taken.len()
+}
+
+/// One that never replies, and says all the while that it is at work, holds up nobody: another one is asked as well.
+#[test]
+fn a_worker_that_hangs_and_keeps_its_lease_holds_up_nobody() {
+    let Some(server) = Server::start("hangs") else { return };
+    spec(&server, 3);
+    let end = Stop::new();
+    let runtime = runtime();
+    ended(server.said(&["fleet", "status"]), 30);
+    runtime.spawn(join(server.port, "works", gpu(0), end.clone(), truth));
+    let hangs = runtime.spawn(hang(server.port, end.clone()));
+    std::thread::sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let session = server.session("16").args(["--target", "sm_90a"]).spawn().expect("the session starts");
+    let output = ended(session, 60);
+    end.ask();
+    let held = runtime.block_on(hangs).expect("it ends");
+    println!("{held} requests held for {:.1} s\n{}", begun.elapsed().as_secs_f64(), text(&output));
+    assert!(output.status.success() && text(&output).contains("48 trials in "), "{}", text(&output));
+    assert!(held > 0, "it had nothing");
+    let (all, _) = trials(&server);
+    assert!(all.len() == 48 && all.values().all(|n| *n == 1), "{} trials", all.len());
+}
+
+/// Takes a few requests and keeps them.
+async fn hang(port: u16, end: Stop) -> usize {
+    let mut worker = Stranger::at(port, "hangs", gpu(1), 4).await;
+    let mut held = vec![];
+    while !end.is_asked() {
+        if held.len() < 4 {
+            held.extend(worker.take(4 - held.len()).await.into_iter().filter(|(r, _)| r.comparison.is_none()));
+        }
+        worker.be_present().await;
+        for (_, acker) in &held {
+            let _ = acker.ack_with(AckKind::Progress).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    held.len()
 }
 
 /// Small times in an order of its own.

@@ -27,6 +27,7 @@ impl<'t> Session<'t, '_, '_> {
         incumbents: &[Incumbent],
         measurer: &mut dyn Measurer<'t>,
     ) -> Result<(Vec<Verdict>, usize), SessionError> {
+        self.decides = true;
         let mut picked = vec![];
         let tried: Vec<usize> = self.tried_groups().collect();
         for group in 0..self.board.groups.len() {

@@ -70,6 +70,8 @@ pub fn run<'t>(
             thinkers,
             next_job: 0,
             worker_failures: 0,
+            decides: false,
+            workers: 1,
             began: Instant::now(),
             options,
             stop,

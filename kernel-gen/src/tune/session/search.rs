@@ -45,6 +45,10 @@ pub(super) struct Session<'t, 's, 'l> {
     pub(super) thinkers: Option<Thinkers<'t>>,
     pub(super) next_job: u64,
     pub(super) worker_failures: u32,
+    /// Whether the search is over, and the best are compared.
+    pub(super) decides: bool,
+    /// How many devices measure.
+    pub(super) workers: usize,
     pub(super) began: Instant,
     pub(super) options: &'s Options,
     pub(super) stop: &'s Stop,
@@ -54,7 +58,7 @@ pub(super) struct Session<'t, 's, 'l> {
 impl<'t> Session<'t, '_, '_> {
     pub(super) fn tell(&mut self, event: Event<'_>) -> Result<(), SessionError> {
         self.board.elapsed = self.began.elapsed();
-        if !matches!(event, Event::Comparing { .. } | Event::Decided { .. }) {
+        if !self.decides {
             self.board.searched = self.board.elapsed;
         }
         (self.listener)(&self.board, event).map_err(SessionError::Listener)
@@ -82,7 +86,9 @@ impl<'t> Session<'t, '_, '_> {
     /// did, because it has more samples and nothing is built meanwhile. At least half of the time is for trials.
     fn reserve_s(&self) -> f64 {
         let Some(seconds) = self.options.seconds else { return 0.0 };
-        let groups = self.tried_groups().count() * self.options.rounds.max(1);
+        // Where there are several workers, each comparison is confirmed by a second one.
+        let times = self.options.rounds.max(1) + usize::from(self.workers > 1);
+        let groups = self.tried_groups().count() * times;
         let all = (groups * self.most_candidates()) as f64 * self.candidate_s();
         all.min(seconds / 2.0)
     }
@@ -107,6 +113,7 @@ impl<'t> Session<'t, '_, '_> {
     /// Makes trials until it is over and all that are under way are known.
     pub(super) fn search(&mut self, measurer: &mut dyn Measurer<'t>) -> Result<Ended, SessionError> {
         loop {
+            self.workers = measurer.workers();
             let mut ended = self.is_over();
             self.settle(Duration::ZERO);
             while ended.is_none() && self.under_way.len() < measurer.capacity().max(1) {

@@ -92,7 +92,7 @@ impl<'t> Session<'t, '_, '_> {
         for candidate in verdict.candidates() {
             let tried = self.tried[candidate.entry].iter().zip(&self.by[candidate.entry]);
             let same = tried.filter(|(trial, _)| trial.config == candidate.config);
-            let trial = same.filter_map(|(trial, by)| Some((calm_us(&trial.outcome)?, by.as_ref()?))).last();
+            let trial = same.filter_map(|(trial, by)| Some((calm_us(&trial.outcome)?, by.as_ref()?))).next_back();
             let (Some((us, by)), Some(compared_us)) = (trial, calm_us(&candidate.outcome)) else { continue };
             if by.name != judge {
                 let (worker, other) = (by.name.clone(), judge.to_string());
