@@ -204,7 +204,7 @@ fn kinds_of_device_are_tuned_side_by_side_each_with_records_of_its_own() {
         },
     ];
     for (number, kind) in kinds.iter().enumerate() {
-        runtime.spawn(join(server.port, &["a", "b", "c"][number][..], kind.clone(), end.clone(), truth));
+        runtime.spawn(join(server.port, ["a", "b", "c"][number], kind.clone(), end.clone(), truth));
     }
     // Those that are there when it begins; workers wait for a session to make the streams.
     let made = text(&ended(server.said(&["fleet", "status"]), 30));
