@@ -33,6 +33,9 @@ const MOST_WAITING: usize = 256;
 /// So many times as long as others takes what another worker is asked for as well.
 const OVERDUE: f64 = 8.0;
 
+/// How long a second opinion is waited for, at least.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// How often workers are counted.
 const COUNTED: Duration = Duration::from_secs(1);
 
@@ -48,6 +51,8 @@ struct Session {
     asked: HashMap<String, Asked>,
     /// What a request of one config takes from here to its reply, in seconds, on average.
     round_trip_s: Option<f64>,
+    /// The longest that a comparison kept it waiting.
+    longest: Duration,
     /// When it was looked last for requests that take too long.
     looked: Instant,
     /// Replies that came before anybody asked, in an earlier session, and their bytes.
@@ -159,6 +164,7 @@ pub(crate) fn attach<'s, 'r>(of: &Provenance, options: &Options, place: &Place) 
         options: options.clone(),
         asked: HashMap::new(),
         round_trip_s: None,
+        longest: Duration::ZERO,
         looked: Instant::now(),
         known: HashMap::new(),
         kept: 0,
@@ -469,15 +475,26 @@ impl<'r> Measurer<'r> for Session {
                 (self.ask(request.clone(), None), request)
             }));
         }
-        while requests.iter().flatten().any(|(name, _)| self.asked.contains_key(name)) && goes_on() {
+        let open =
+            |session: &Session| requests.iter().flatten().filter(|(name, _)| session.asked.contains_key(name)).count();
+        let (mut before, mut since) = (open(self), Instant::now());
+        while before > 0 && goes_on() {
             self.hear(Duration::from_millis(200));
+            let now = open(self);
+            if now < before {
+                self.longest = self.longest.max(since.elapsed());
+                (before, since) = (now, Instant::now());
+            }
             let names = self.fleet.names().clone();
-            // Where nobody is left who may, nobody will.
-            let able =
-                |request: &Request| request.not_by.is_empty() || names.iter().any(|n| !request.not_by.contains(n));
+            // Where nobody is left who may, nobody will; and so where those who may say nothing for far longer than ever.
+            let silent = since.elapsed() > SILENCE.max(4 * self.longest);
+            let able = |request: &Request| {
+                request.not_by.is_empty() || !silent && names.iter().any(|n| !request.not_by.contains(n))
+            };
             for (name, _) in requests.iter().flatten().filter(|(_, request)| !able(request)) {
                 self.asked.remove(name);
             }
+            before = before.min(open(self));
         }
         let judged = requests.into_iter().zip(all).map(|(request, contest)| match request {
             Err(cause) => {

@@ -124,7 +124,7 @@ fn hostile_messages_neither_end_nor_fill_anybody() {
     while begun.elapsed() < Duration::from_secs(seconds) || sessions == 0 {
         let _ = std::fs::remove_file(server.folder.join("tuning.jsonl"));
         let seed = sessions.to_string();
-        let mut session = server.session("6").args(["--seed", &seed]).spawn().expect("the session starts");
+        let mut session = server.noisy("6").args(["--seed", &seed]).spawn().expect("the session starts");
         let (port, stop) = (server.port, end.clone());
         attacking.get_or_insert_with(|| runtime.spawn(attack(port, seconds, stop)));
         let until = Instant::now() + Duration::from_secs(120);
@@ -132,6 +132,11 @@ fn hostile_messages_neither_end_nor_fill_anybody() {
             let all = [session.id(), workers[0].0.id(), workers[1].0.id()];
             most_mib = all.into_iter().map(memory_mib).fold(most_mib, f64::max);
             std::thread::sleep(Duration::from_millis(50));
+        }
+        if session.try_wait().expect("it can be asked").is_none() {
+            let status = text(&ended(server.said(&["fleet", "status"]), 30));
+            let _ = session.kill();
+            panic!("session {sessions} does not end: {}\n{status}", text(&ended(session, 5)));
         }
         let output = ended(session, 1);
         let said = text(&output);

@@ -78,8 +78,14 @@ impl Server {
 
     /// A session of a few short trials of each of the spec's workloads.
     pub(crate) fn session(&self, trials: &str) -> Command {
-        let mut command =
-            self.command(&["tune", "--quiet", "--tuner", "random", "--repeat", "3", "--min-repeat-ms", "0.1"]);
+        let mut command = self.noisy(trials);
+        command.arg("--quiet");
+        command
+    }
+
+    /// The same, with its progress.
+    pub(crate) fn noisy(&self, trials: &str) -> Command {
+        let mut command = self.command(&["tune", "--tuner", "random", "--repeat", "3", "--min-repeat-ms", "0.1"]);
         command.args(["--trials", trials]).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

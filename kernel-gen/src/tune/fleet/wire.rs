@@ -265,14 +265,15 @@ impl Measuring {
     /// # Errors
     /// If a number is none that a session sends: a worker is not to sleep or to sample for days.
     pub fn applied(&self, options: &Options) -> Result<Options, String> {
-        let seconds = |what: &str, s: f64| match (0.0..=600.0).contains(&s) {
+        let seconds = |what: &str, s: f64, most: f64| match (0.0..=most).contains(&s) {
             true => Ok(Duration::from_secs_f64(s)),
-            false => Err(format!("it asks for {what} of {s} s; 0 to 600 are measured")),
+            false => Err(format!("it asks for {what} of {s} s; 0 to {most} are measured")),
         };
         let counts = [self.number, self.least, self.most, self.compare];
         if counts.iter().any(|n| !(1..=1_000_000).contains(n)) || !(1..=1024).contains(&self.threads) {
             return Err(format!("it asks for {counts:?} calls and samples on {} threads", self.threads));
         }
+        seconds("samples", self.most.max(self.compare) as f64 * self.sample_us / 1e6, 600.0)?;
         // Two of them are limits, which may be none.
         let limits = [self.interval, self.screen, self.most_us];
         if !limits.iter().all(|n| n.is_finite() && *n >= 0.0) || !(0.0..=1e8).contains(&self.sample_us) {
@@ -291,9 +292,9 @@ impl Measuring {
                 compare: self.compare,
                 number: self.number,
             },
-            cooldown: seconds("rest", self.cooldown_s)?,
-            run_limit: seconds("calls", self.run_limit_s)?,
-            build_limit: self.build_limit_s.map(|s| seconds("builds", s)).transpose()?,
+            cooldown: seconds("rest", self.cooldown_s, 60.0)?,
+            run_limit: seconds("calls", self.run_limit_s, 60.0)?,
+            build_limit: self.build_limit_s.map(|s| seconds("builds", s, 600.0)).transpose()?,
             ..options.clone()
         })
     }
@@ -359,6 +360,7 @@ mod tests {
             (&|r| r.candidates.clear(), "0 candidates"),
             (&|r| r.measuring.cooldown_s = 1e9, "rest of 1000000000 s"),
             (&|r| r.measuring.most = 0, "calls and samples"),
+            (&|r| (r.measuring.most, r.measuring.sample_us) = (1000, 1e6), "samples of 1000 s; 0 to 600 are"),
             (&|r| r.measuring.sample_us = f64::NAN, "samples of"),
         ] {
             let said = refused(change);
