@@ -21,6 +21,12 @@ const REMEMBERED: Duration = Duration::from_secs(120);
 /// The most workers that are looked at.
 const MOST_WORKERS: usize = 10_000;
 
+/// Keys that are asked for at a time.
+const AT_A_TIME: usize = 64;
+
+/// How long replies are kept.
+const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+
 /// How long a request waits for a worker before the server forgets it.
 const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -108,7 +114,7 @@ impl Meeting {
         let jobs = Config { max_age: FORGOTTEN, ..jobs };
         let jobs = server.get_or_create_stream(jobs).await.map_err(|e| told(&e))?;
         let subjects = vec![format!("{name}.results.>"), format!("{name}.dead")];
-        let results = stream("results", subjects, RetentionPolicy::Limits);
+        let results = Config { max_age: KEPT, ..stream("results", subjects, RetentionPolicy::Limits) };
         let results = server.get_or_create_stream(results).await.map_err(|e| told(&e))?;
         let bucket = format!("{name}-devices");
         let devices: kv::Store = match server.get_key_value(&bucket).await {
@@ -153,6 +159,8 @@ impl Meeting {
             ack_policy: AckPolicy::Explicit,
             ack_wait: self.place.lease,
             max_ack_pending: 100_000,
+            // Each worker that has nothing to do waits at the queue.
+            max_waiting: 2 * MOST_WORKERS as i64,
             ..pull::Config::default()
         };
         self.jobs.get_or_create_consumer(&name, config).await.map_err(|e| e.to_string())
@@ -217,15 +225,12 @@ impl Meeting {
             Ok(keys) => keys.take(MOST_WORKERS).try_collect().await.map_err(|e| e.to_string())?,
             Err(error) => return Err(error.to_string()),
         };
-        let mut all = BTreeMap::new();
-        for key in keys {
-            // A lease may have ended since, and what stands there may be anybody's.
-            if let Ok(Some(value)) = self.devices.get(key.as_str()).await
-                && let Ok(presence) = parse::<Presence>(&value)
-            {
-                all.insert(key, presence);
-            }
-        }
-        Ok(all)
+        // A lease may have ended since, and what stands there may be anybody's.
+        let get = |key: String| async move {
+            let value = self.devices.get(key.as_str()).await.ok()??;
+            Some((key, parse::<Presence>(&value).ok()?))
+        };
+        let found = futures_util::stream::iter(keys).map(get).buffer_unordered(AT_A_TIME);
+        Ok(found.filter_map(std::future::ready).collect().await)
     }
 }

@@ -63,6 +63,11 @@ struct Ended;
 impl Reader {
     /// Reads until the server stops giving, or the session ends.
     async fn read_on(&mut self) -> Option<Ended> {
+        // A stream that was made anew begins at 1 again.
+        let mut results = self.meeting.results.clone();
+        if results.info().await.ok()?.state.last_sequence + 1 < self.next {
+            self.next = 1;
+        }
         let config = push::OrderedConfig {
             deliver_subject: self.meeting.server.client().new_inbox(),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
@@ -76,7 +81,9 @@ impl Reader {
             if left == 0 && !std::mem::replace(&mut self.caught_up, true) && !hand(&self.tell, Said::CaughtUp).await {
                 return Some(Ended);
             }
-            let message = messages.next().await?.ok()?;
+            // The last ones may be deleted before they are given: then the server is asked again how many there are.
+            let patience = if self.caught_up { Duration::MAX } else { Duration::from_secs(5) };
+            let message = tokio::time::timeout(patience, messages.next()).await.ok()??.ok()?;
             let Ok((sequence, pending)) = message.info().map(|info| (info.stream_sequence, info.pending)) else {
                 continue;
             };
@@ -98,7 +105,7 @@ impl Reader {
         let name = message.headers.as_ref().and_then(|h| h.get("Nats-Msg-Id")).map(|name| name.to_string());
         let name = name.unwrap_or_default();
         if message.subject.as_str() == self.dead {
-            let id = name.trim_start_matches('j').to_string();
+            let id = name.trim_start_matches('j').split('.').next().unwrap_or_default().to_string();
             return Said::Unreadable(id, "no worker can read the request".to_string());
         }
         match parse::<Reply>(&message.payload) {

@@ -30,10 +30,10 @@ const MOST_KEPT: usize = 256 << 20;
 /// The most messages that wait for the session; the next ones wait at the server.
 const MOST_WAITING: usize = 256;
 
-/// So many times as long as others takes what another worker is asked for as well.
+/// How many times the average a request may take before another worker is asked as well.
 const OVERDUE: f64 = 8.0;
 
-/// How long a second opinion is waited for, at least.
+/// How long a second opinion is waited for, at least; and a first reply, before another worker is asked as well.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// How often workers are counted.
@@ -51,15 +51,17 @@ struct Session {
     asked: HashMap<String, Asked>,
     /// What a request of one config takes from here to its reply, in seconds, on average.
     round_trip_s: Option<f64>,
-    /// The longest that a comparison kept it waiting.
+    /// The longest that a comparison took from here to its reply.
     longest: Duration,
     /// When it was looked last for requests that take too long.
     looked: Instant,
     /// Replies that came before anybody asked, in an earlier session, and their bytes.
-    known: HashMap<String, Reply>,
+    known: HashMap<String, (Reply, usize)>,
     kept: usize,
-    /// Who answered what was asked, and the time that it said.
-    answered: HashMap<String, (Arc<Worker>, f64)>,
+    /// Their names, the oldest first.
+    oldest: VecDeque<String>,
+    /// Who answered what was asked, and the time that it said, until a second reply was held against it.
+    answered: HashMap<String, Option<(Arc<Worker>, f64)>>,
     /// Times that a second worker gave for what was answered.
     repeated: Vec<Repeated>,
     /// Replies to comparisons that are waited for.
@@ -86,6 +88,8 @@ struct Asked {
     since: Instant,
     /// Whether another worker was asked as well.
     again: bool,
+    /// Whether one of the two could not measure.
+    spared: bool,
 }
 
 /// What is told of an outcome beside it: its cost, and who measured.
@@ -168,6 +172,7 @@ pub(crate) fn attach<'s, 'r>(of: &Provenance, options: &Options, place: &Place) 
         looked: Instant::now(),
         known: HashMap::new(),
         kept: 0,
+        oldest: VecDeque::new(),
         answered: HashMap::new(),
         repeated: vec![],
         compared: HashMap::new(),
@@ -206,15 +211,18 @@ async fn serve(
     let subject = meeting.to_jobs(&kind);
     // Many at a time: the way to a server that is far away takes longer than all else.
     let all = futures_util::stream::poll_fn(|context| requests.poll_recv(context));
-    all.for_each_concurrent(AT_A_TIME, async |(request, again)| {
-        // The name is of this session: what an earlier one asked for may have been given up since.
-        let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
-        let name = format!("{id}.{session}.{}", u8::from(again));
-        if let Err(cause) = meeting.publish(&subject, &name, payload, None).await {
-            hand(&tell, Said::Unreadable(id, cause)).await;
+    let publish = |(request, again): ToPublish| {
+        let (meeting, subject, session, tell) = (&meeting, &subject, &session, &tell);
+        async move {
+            // The name is of this session: what an earlier one asked for may have been given up since.
+            let (id, payload) = (request.id(), serde_json::to_vec(&request).unwrap_or_default());
+            let name = format!("{id}.{session}.{}", u8::from(again));
+            if let Err(cause) = meeting.publish(subject, &name, payload, None).await {
+                hand(tell, Said::Unreadable(id, cause)).await;
+            }
         }
-    })
-    .await;
+    };
+    all.for_each_concurrent(AT_A_TIME, publish).await;
     counting.abort();
     reading.abort();
     Ok(())
@@ -277,7 +285,7 @@ impl Session {
         let asked = self.asked.entry(name.clone()).or_insert_with(|| {
             // The network's side lives as long as this one.
             let _ = self.publish.send((request.clone(), false));
-            Asked { request, jobs: vec![], since: Instant::now(), again: false }
+            Asked { request, jobs: vec![], since: Instant::now(), again: false, spared: false }
         });
         asked.jobs.extend(job);
         name
@@ -290,7 +298,8 @@ impl Session {
             return;
         }
         self.looked = Instant::now();
-        let Some(round_trip_s) = self.round_trip_s else { return };
+        // Before there was any reply, nobody knows what is long.
+        let round_trip_s = self.round_trip_s.unwrap_or(SILENCE.as_secs_f64() / OVERDUE);
         if self.fleet.waiting.load(Ordering::Relaxed) > 0 || self.fleet.names().len() < 2 {
             return;
         }
@@ -313,7 +322,7 @@ impl Session {
     fn outcomes(&mut self, reply: Reply, request: &Request) -> (Vec<Outcome>, Told) {
         let worker = self.worker(&reply);
         if let Some(us) = us_of(&reply) {
-            self.answered.insert(reply.request.clone(), (Arc::clone(&worker), us));
+            self.answered.insert(reply.request.clone(), Some((Arc::clone(&worker), us)));
         }
         let cost = reply.cost_s.filter(|s| (0.0..1e6).contains(s)).map(Duration::from_secs_f64);
         let outcomes = reply.outcomes(request).unwrap_or_else(|cause| {
@@ -323,13 +332,18 @@ impl Session {
         (outcomes, (cost, Some(worker)))
     }
 
-    /// Takes a reply of so many bytes: to what was asked for, or to be looked up.
+    /// Takes a reply, which has `bytes` bytes: to what was asked for, or to be looked up.
     fn take(&mut self, reply: Reply, bytes: usize) {
-        let Some(Asked { request, jobs, since, .. }) = self.asked.remove(&reply.request) else {
-            return self.keep(reply, bytes);
-        };
+        let Some(asked) = self.asked.get_mut(&reply.request) else { return self.keep(reply, bytes) };
+        // Who was not to be asked has nothing to say; and where two were asked, one that could not measure is not the last word.
+        let spared = asked.again && !reply.is_of_configs() && !std::mem::replace(&mut asked.spared, true);
+        if asked.request.not_by.contains(&reply.worker) || spared {
+            return;
+        }
+        let Some(Asked { request, jobs, since, .. }) = self.asked.remove(&reply.request) else { return };
         self.redelivered += u64::from(reply.deliveries.saturating_sub(1));
         if request.comparison.is_some() {
+            self.longest = self.longest.max(since.elapsed());
             self.compared.insert(reply.request.clone(), reply);
             return;
         }
@@ -344,17 +358,28 @@ impl Session {
     /// Keeps a reply that nobody waits for: it may be asked for later. A second reply to what was answered shows whether two workers
     /// agree.
     fn keep(&mut self, reply: Reply, bytes: usize) {
-        if let Some((first, first_us)) = self.answered.get(&reply.request) {
-            if let Some(us) = us_of(&reply).filter(|_| first.name != reply.worker) {
+        if let Some(first) = self.answered.get_mut(&reply.request) {
+            let us = us_of(&reply);
+            // One second reply says what there is to say.
+            if first.as_ref().is_some_and(|(first, _)| first.name != reply.worker)
+                && let (Some((first, first_us)), Some(us)) = (first.take(), us)
+            {
                 let (worker, other) = (reply.worker, first.name.clone());
                 self.repeated.push(Repeated { worker, other, ratio: us / first_us });
             }
             return;
         }
-        // What says nothing of a config is no reason not to ask again.
-        if reply.is_of_configs() && self.kept + bytes <= MOST_KEPT && !self.known.contains_key(&reply.request) {
-            self.kept += bytes;
-            self.known.insert(reply.request.clone(), reply);
+        // What says nothing of a config is no reason not to ask again; and nobody asks for another session's comparison.
+        if !reply.is_of_configs() || reply.outcomes.len() != 1 || self.known.contains_key(&reply.request) {
+            return;
+        }
+        self.kept += bytes;
+        self.oldest.push_back(reply.request.clone());
+        self.known.insert(reply.request.clone(), (reply, bytes));
+        while self.kept > MOST_KEPT
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.kept -= self.known.remove(&oldest).map_or(0, |(_, bytes)| bytes);
         }
     }
 
@@ -381,9 +406,9 @@ impl Session {
             Ok(_) => {}
             // The network's side has ended, and with it all that was asked.
             Err(RecvTimeoutError::Disconnected) => self.fail_all("the connection has ended"),
-            // Nothing waits here: what has not come is late because of somebody else.
-            Err(RecvTimeoutError::Timeout) => self.ask_again(),
+            Err(RecvTimeoutError::Timeout) => {}
         }
+        self.ask_again();
         let gone = self.fleet.gone_s.load(Ordering::Relaxed);
         if gone > FIRST.as_secs() {
             self.fail_all(&format!("no worker has been there for {gone} s"));
@@ -409,7 +434,8 @@ impl<'r> Measurer<'r> for Session {
                 self.ready.push_back((id, Outcome::Failed(failure), (None, None)));
             }
             Ok(request) => match self.known.remove(&request.id()) {
-                Some(reply) => {
+                Some((reply, bytes)) => {
+                    self.kept -= bytes;
                     let (outcomes, told) = self.outcomes(reply, &request);
                     self.ready.extend(outcomes.into_iter().map(|outcome| (id, outcome, told.clone())));
                 }
@@ -482,7 +508,6 @@ impl<'r> Measurer<'r> for Session {
             self.hear(Duration::from_millis(200));
             let now = open(self);
             if now < before {
-                self.longest = self.longest.max(since.elapsed());
                 (before, since) = (now, Instant::now());
             }
             let names = self.fleet.names().clone();

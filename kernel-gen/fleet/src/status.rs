@@ -70,6 +70,9 @@ pub(crate) fn status(place: &Place) -> Result<String, String> {
 pub(crate) fn forget(worker: &str, place: &Place) -> Result<u64, String> {
     runtime()?.block_on(async {
         let meeting = Meeting::at(place).await?;
+        if meeting.present().await?.values().any(|presence| presence.worker == worker) {
+            return Err(format!("{worker} is still there, and would reply again; end it first"));
+        }
         let config = pull::OrderedConfig {
             deliver_policy: DeliverPolicy::All,
             filter_subject: format!("{}.results.>", meeting.place.stream),
@@ -81,7 +84,9 @@ pub(crate) fn forget(worker: &str, place: &Place) -> Result<u64, String> {
         let mut forgotten = 0;
         while left > 0 {
             let next = tokio::time::timeout(Duration::from_secs(10), messages.next()).await;
-            let message = next.ok().flatten().ok_or("the server has stopped answering")?.map_err(|e| e.to_string())?;
+            // Nothing comes where the last ones were deleted meanwhile.
+            let Some(message) = next.ok().flatten() else { break };
+            let message = message.map_err(|e| e.to_string())?;
             let (sequence, pending) =
                 message.info().map(|info| (info.stream_sequence, info.pending)).map_err(|e| e.to_string())?;
             left = pending;

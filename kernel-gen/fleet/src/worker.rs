@@ -19,19 +19,19 @@ use kernel_gen::tune::measure::{Attached, JobId, Options, Provenance, WireOutcom
 use kernel_gen::tune::session::Stop;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// A request that has been delivered so often has cost as many workers, and is answered with a failure.
+/// Deliveries after which a request is answered whatever comes of it.
 const DELIVERIES: i64 = 5;
 
-/// How often a request may come to workers that it is not for.
-const IN_VAIN: i64 = 200;
+/// The most deliveries of a request to workers that it is not for.
+const IN_VAIN: i64 = 500;
 
 /// How long to wait for requests before looking at anything else.
 const TICK: Duration = Duration::from_millis(100);
@@ -45,6 +45,12 @@ const ENDING: Duration = Duration::from_secs(20);
 /// A request that is under way for longer than this is no longer kept from other workers: whatever measures it hangs.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// For what is for other workers.
+const NOT_MINE: AckKind = AckKind::Nak(Some(Duration::from_millis(500)));
+
+/// The longest rest of a worker that could not measure what it took.
+const REST: Duration = Duration::from_secs(60);
+
 /// For what another worker may be able to take.
 const LATER: AckKind = AckKind::Nak(Some(Duration::from_secs(5)));
 
@@ -57,7 +63,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Whether it came so often that it is to be answered whatever comes of it.
+    /// Whether this is its last delivery: it is answered whatever comes of it.
     fn is_last(&self) -> bool {
         self.deliveries >= DELIVERIES
     }
@@ -68,13 +74,16 @@ enum Verdict {
     Reply(Box<Reply>),
     /// Another worker is to have it.
     Back,
-    /// It is for other workers.
+    /// This worker has it at work already.
     NotMine,
     /// No worker can do anything with it.
     Refused(String),
 }
 
 type Done = (u64, Verdict);
+
+/// When the thread that measures was last seen to go on.
+type Pulse = Arc<Mutex<Instant>>;
 
 /// Works until it is told to stop.
 pub(crate) fn work(
@@ -96,8 +105,10 @@ pub(crate) fn work(
         let runtime = runtime()?;
         let lost = Arc::new(AtomicBool::new(false));
         let (place, stopped, is_lost) = (place.clone(), stop.clone(), Arc::clone(&lost));
+        let pulse: Pulse = Arc::new(Mutex::new(Instant::now()));
+        let seen = Arc::clone(&pulse);
         std::thread::spawn(move || {
-            let ended = runtime.block_on(serve(place, presence, give, verdicts, stopped));
+            let ended = runtime.block_on(serve(place, presence, give, verdicts, stopped, seen));
             is_lost.store(ended.is_err(), Ordering::Relaxed);
             let _ = tell.send(ended);
         });
@@ -115,6 +126,7 @@ pub(crate) fn work(
             measured: 0,
             stop: stop.clone(),
             lost: Arc::clone(&lost),
+            pulse,
         };
         worker.run(&requests);
         let (measured, name) = (worker.measured, worker.name.clone());
@@ -130,7 +142,7 @@ fn name(provenance: &Provenance) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { provenance.device.as_str() } else { host.trim() };
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}-{:x}", token(host), std::process::id(), since.as_secs())
+    format!("{}-{}-{:x}", token(host), std::process::id(), since.as_nanos())
 }
 
 struct Worker<'scope, 'env, 'r> {
@@ -150,12 +162,14 @@ struct Worker<'scope, 'env, 'r> {
     stop: Stop,
     /// Set where the device may be another worker's by now.
     lost: Arc<AtomicBool>,
+    pulse: Pulse,
 }
 
 impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
     /// Takes requests and measures until nobody gives any.
     fn run(&mut self, requests: &Receiver<Taken>) {
         loop {
+            *self.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
             let wait = if self.running.is_empty() { TICK } else { Duration::ZERO };
             match requests.recv_timeout(wait) {
                 Ok(taken) if self.stop.is_asked() => self.end(taken.number, Verdict::Back),
@@ -217,13 +231,13 @@ impl<'scope, 'env, 'r: 'scope> Worker<'scope, 'env, 'r> {
         let number = taken.number;
         // The second delivery of what this one has at work is for another one, which may be faster.
         let has = self.running.values().any(|running| running.request == taken.request);
-        if has || taken.request.not_by.contains(&self.name) {
-            return self.end(number, Verdict::NotMine);
-        }
         // What may not go to some has been to them in vain.
         let in_vain = if taken.request.not_by.is_empty() { 0 } else { IN_VAIN };
         if taken.deliveries > 2 * DELIVERIES + in_vain {
             return self.refuse(&taken, "it has ended too many workers".to_string());
+        }
+        if has {
+            return self.end(number, Verdict::NotMine);
         }
         // A template that panics at a workload is no reason to end.
         let prepared = catch_unwind(AssertUnwindSafe(|| self.prepared(registry, &taken.request)));
@@ -296,6 +310,7 @@ async fn serve(
     give: Sender<Taken>,
     mut verdicts: UnboundedReceiver<Done>,
     stop: Stop,
+    pulse: Pulse,
 ) -> Result<(), String> {
     let meeting = Meeting::at(&place).await?;
     let kind = Kind::of(&presence.provenance);
@@ -306,6 +321,7 @@ async fn serve(
     let mut taken: HashMap<u64, Kept> = HashMap::new();
     let (mut next, mut give, mut finishing) = (0, Some(give), JoinSet::new());
     let (mut queue, mut asked) = (None, None);
+    let (mut failures, mut rested) = (0u32, Instant::now());
     let mut beats = tokio::time::interval(beat);
     loop {
         if stop.is_asked() {
@@ -313,13 +329,18 @@ async fn serve(
             give = None;
         }
         let free = presence.capacity.saturating_sub(taken.len());
-        if asked.is_none() && free > 0 && give.is_some() {
+        if asked.is_none() && free > 0 && give.is_some() && Instant::now() >= rested {
             asked = ask(&meeting, &kind, &mut queue, free).await;
         }
         tokio::select! {
             done = verdicts.recv() => match done {
                 // What is done is told before it is acknowledged.
                 Some((number, verdict)) => {
+                    // A worker that cannot measure would have room for all that there is.
+                    failures = if matches!(verdict, Verdict::Back) { failures + 1 } else { 0 };
+                    if failures > 2 {
+                        rested = Instant::now() + Duration::from_secs(1 << failures.min(6)).min(REST);
+                    }
                     if let Some(request) = taken.remove(&number) {
                         finishing.spawn(finish(meeting.clone(), kind.clone(), request, verdict, stop.clone()));
                     }
@@ -329,6 +350,10 @@ async fn serve(
             message = heard(&mut asked) => match (message, &give) {
                 (Some(Ok(message)), Some(give)) => {
                     let Some((request, deliveries, place)) = read(&meeting, message).await else { continue };
+                    if request.not_by.contains(&presence.worker) && deliveries <= IN_VAIN {
+                        let _ = place.acker.ack_with(NOT_MINE).await;
+                        continue;
+                    }
                     taken.insert(next, place);
                     if give.send(Taken { number: next, request, deliveries }).is_err() {
                         return Err("what measures has ended".into());
@@ -337,11 +362,15 @@ async fn serve(
                 }
                 // What came too late goes to another worker at once.
                 (Some(Ok(message)), None) => drop(message.ack_with(AckKind::Nak(None)).await),
-                (Some(Err(_)), _) => (queue, asked) = (None, None),
+                (Some(Err(_)), _) => (queue, asked, rested) = (None, None, Instant::now() + TICK),
                 (None, _) => asked = None,
             },
             lost = &mut renewing => return lost.unwrap_or_else(|e| Err(e.to_string())),
             _ = beats.tick() => {
+                let silent = pulse.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+                if silent > LONGEST {
+                    return Err(format!("what measures has said nothing for {} s", silent.as_secs()));
+                }
                 // The server may have lost its files meanwhile, and with them the queue.
                 queue = None;
                 for place in taken.values().filter(|place| place.since.elapsed() < LONGEST) {
@@ -356,14 +385,20 @@ async fn serve(
     finishing.join_all().await;
     renewing.abort();
     // What is left of it is the session's to see.
-    let _ = meeting.devices.purge(Lease::key(&presence)).await;
+    let key = Lease::key(&presence);
+    let own = |value: &[u8]| parse::<Presence>(value).is_ok_and(|now| now.worker == presence.worker);
+    if let Ok(Some(value)) = meeting.devices.get(key.as_str()).await
+        && own(&value)
+    {
+        let _ = meeting.devices.purge(key.as_str()).await;
+    }
     Ok(())
 }
 
-/// What was asked of the queue: messages, until so many have come, or the time is over.
+/// What was asked of the queue: messages, up to the number that was asked for, or until the time is over.
 type Asked = (Batch, Instant);
 
-/// Asks the queue for at most so many requests. None where the server does not answer now.
+/// Asks the queue for requests, at most `most`. None where the server does not answer now.
 async fn ask(meeting: &Meeting, kind: &Kind, queue: &mut Option<PullConsumer>, most: usize) -> Option<Asked> {
     if queue.is_none() {
         *queue = meeting.queue(kind).await.ok();
@@ -391,7 +426,7 @@ async fn read(meeting: &Meeting, message: Message) -> Option<(Request, i64, Kept
         // A worker of another version may read it.
         Err(_) if deliveries < DELIVERIES => drop(acker.ack_with(LATER).await),
         Err(_) => {
-            let name = format!("j{:032x}", fnv1a_128(&message.payload));
+            let name = format!("j{:032x}.{sequence}", fnv1a_128(&message.payload));
             meeting.bury(&name, &message.payload).await;
             let _ = acker.ack_with(AckKind::Term).await;
         }
@@ -429,7 +464,7 @@ async fn finish(meeting: Meeting, kind: Kind, request: Kept, verdict: Verdict, s
             }
         }
         Verdict::Back => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_secs(1)))).await),
-        Verdict::NotMine => drop(acker.ack_with(AckKind::Nak(Some(Duration::from_millis(300)))).await),
+        Verdict::NotMine => drop(acker.ack_with(NOT_MINE).await),
         Verdict::Refused(cause) => {
             eprintln!("kernel-gen: a request was refused: {cause}");
             let _ = acker.ack_with(LATER).await;

@@ -36,7 +36,7 @@ pub struct Record {
     /// that comes back on a machine that is shared with others. None where it was not measured, and on GPUs, which nobody
     /// shares.
     pub floor_us: Option<f64>,
-    /// How far apart machines of this kind are at it: the longest of their times divided by the shortest. None where one machine
+    /// How far apart two machines of this kind are at it: the longer of their times divided by the shorter. None where one machine
     /// measured it.
     pub spread: Option<f64>,
     /// Largest error against the reference, as [`Timing::max_error`](super::Timing::max_error) has it.

@@ -76,11 +76,15 @@ fn a_worker_that_hangs_and_keeps_its_lease_holds_up_nobody() {
     let end = Stop::new();
     let runtime = runtime();
     ended(server.said(&["fleet", "status"]), 30);
-    runtime.spawn(join(server.port, "works", gpu(0), end.clone(), truth));
-    let hangs = runtime.spawn(hang(server.port, end.clone()));
-    std::thread::sleep(Duration::from_secs(1));
+    let has = Stop::new();
+    let hangs = runtime.spawn(hang(server.port, has.clone(), end.clone()));
     let begun = Instant::now();
     let session = server.session("16").args(["--target", "sm_90a"]).spawn().expect("the session starts");
+    while !has.is_asked() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it has nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    runtime.spawn(join(server.port, "works", gpu(0), end.clone(), truth));
     let output = ended(session, 60);
     end.ask();
     let held = runtime.block_on(hangs).expect("it ends");
@@ -91,16 +95,22 @@ fn a_worker_that_hangs_and_keeps_its_lease_holds_up_nobody() {
     assert!(all.len() == 48 && all.values().all(|n| *n == 1), "{} trials", all.len());
 }
 
-/// Takes a few requests and keeps them.
-async fn hang(port: u16, end: Stop) -> usize {
+/// Takes two trials and keeps them; all else it does.
+async fn hang(port: u16, has: Stop, end: Stop) -> usize {
     let mut worker = Stranger::at(port, "hangs", gpu(1), 4).await;
     let mut held = vec![];
     while !end.is_asked() {
-        if held.len() < 4 {
-            held.extend(worker.take(4 - held.len()).await.into_iter().filter(|(r, _)| r.comparison.is_none()));
+        for (request, acker) in worker.take(4).await {
+            if request.comparison.is_none() && held.len() < 2 {
+                held.push(acker);
+                has.ask();
+                continue;
+            }
+            let reply = worker.reply(&request, time_us);
+            worker.publish(request.id(), serde_json::to_vec(&reply).expect("it can be written")).await;
+            let _ = acker.ack_with(AckKind::Ack).await;
         }
-        worker.be_present().await;
-        for (_, acker) in &held {
+        for acker in &held {
             let _ = acker.ack_with(AckKind::Progress).await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -171,14 +181,16 @@ fn a_lying_worker_is_named_and_its_trials_can_be_dropped() {
     let status = text(&ended(server.said(&["fleet", "status"]), 30));
     assert!(status.contains("sm_90a on NVIDIA H100 80GB HBM3") && status.contains("worker liar, GPU-1: "), "{status}");
     // Without the liar and what it said, the same command measures again what is missing.
+    let still = text(&ended(server.said(&["fleet", "drop", "liar"]), 30));
+    assert!(still.contains("liar is still there"), "{still}");
+    working.remove(1).abort();
+    std::thread::sleep(Duration::from_secs(3));
     let dropped = text(&ended(server.said(&["fleet", "drop", "liar", "--log", "tuning.jsonl"]), 30));
     assert!(
         dropped.contains(" messages of liar\n") && dropped.contains("the trials of liar count no more"),
         "{dropped}"
     );
     assert_eq!(by("liar"), 0);
-    working.remove(1).abort();
-    std::thread::sleep(Duration::from_secs(3));
     let second = text(&tune("24"));
     println!("{dropped}{second}");
     assert!(!second.contains("could not be repeated"), "{second}");

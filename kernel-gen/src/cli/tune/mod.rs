@@ -74,6 +74,9 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments, fleet: Option<&dyn
     }
 }
 
+/// The most kinds of device that are tuned at the same time.
+const MOST_KINDS: usize = 16;
+
 /// Where the devices are that measure.
 enum Place<'p> {
     /// In this machine.
@@ -115,6 +118,10 @@ impl On<'_> {
         let session = |kind: &Provenance, name: Option<&str>| {
             self.device(target(self.project, Some(&kind.target))?, &Place::Fleet { fleet, at, kind, name })
         };
+        if kinds.len() > MOST_KINDS {
+            let (number, shown) = (kinds.len(), at.shown());
+            return Err(format!("{shown}: its workers have {number} kinds of device; name a --target").into());
+        }
         if let [only] = &kinds[..] {
             return session(only, None);
         }
@@ -306,11 +313,13 @@ fn tune<'t>(
             counted(summary.verdicts.len() as u64, "workload")
         );
     }
+    let stream = arguments.fleet.place().map(|at| format!(" --stream {}", at.stream)).unwrap_or_default();
     for Doubt { worker, checks, apart, ratio } in &summary.doubts {
         let _ = writeln!(
             text,
             "{worker}: {apart} of {checks} of its times, {ratio:.2} of those of others in the median, could not be repeated; \
-             kernel-gen-fleet fleet drop {worker} --fleet URL{} takes all of them back, and the same command decides again",
+             end it, then kernel-gen-fleet fleet drop {worker} --fleet URL{stream}{} takes all of them back, and the same command \
+             decides again",
             log.as_ref().map(|file| format!(" --log {}", file.display())).unwrap_or_default()
         );
     }

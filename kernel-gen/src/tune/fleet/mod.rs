@@ -42,7 +42,8 @@ impl Place {
 
 /// A way to other machines.
 pub trait Fleet: Sync {
-    /// The kinds of device that workers have: of each one, of that target if one is named. Waits for a first worker.
+    /// The kinds of device that workers have, each as one of its workers says it; if a target is named, those of that target. Waits
+    /// for a first worker.
     ///
     /// # Errors
     /// If nothing can be reached, or no such worker comes.

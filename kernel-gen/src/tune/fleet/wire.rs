@@ -3,6 +3,7 @@
 //! Both sides take what they are sent for text of a stranger: it is held against this version, this registry and the
 //! workload's own space before anything is built, and an outcome against what can be true of one.
 
+use crate::diagnostic::leaves_its_line;
 use crate::records::{FailureKind, Outcome};
 use crate::space::Config;
 use crate::stable::fnv1a_128;
@@ -119,15 +120,58 @@ pub struct Reply {
     pub outcomes: Vec<WireOutcome>,
 }
 
+/// A message, whose text is a stranger's.
+pub trait Message: serde::de::DeserializeOwned {
+    /// The most bytes of one; what is longer is not looked at.
+    const MOST: usize = MOST_BYTES;
+
+    /// What is wrong with its names and texts, which go into logs, records and commands that people copy.
+    fn fault(&self) -> Option<String>;
+}
+
+impl Message for Request {
+    fn fault(&self) -> Option<String> {
+        // All of its texts are held against what this worker has.
+        None
+    }
+}
+
+impl Message for Reply {
+    fn fault(&self) -> Option<String> {
+        fault_of_worker(&self.worker, &self.provenance)
+    }
+}
+
+impl Message for Presence {
+    const MOST: usize = 4096;
+
+    fn fault(&self) -> Option<String> {
+        fault_of_worker(&self.worker, &self.provenance)
+    }
+}
+
+/// What is wrong with what a worker says of itself.
+fn fault_of_worker(name: &str, of: &Provenance) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
+        return Some("a worker's name has 1 to 128 letters, digits, `-`, `_` and `.`".to_string());
+    }
+    let texts = [&of.device, &of.target, &of.compiler, &of.generator].into_iter().chain(&of.uuid);
+    let odd = |text: &&String| text.len() > 256 || text.chars().any(leaves_its_line);
+    let empty = of.device.trim().is_empty() || of.target.is_empty();
+    (empty || texts.filter(odd).count() > 0).then(|| "a device or a compiler is no line of text".to_string())
+}
+
 /// Reads a message.
 ///
 /// # Errors
-/// If it is too long or no message of this kind.
-pub fn parse<'m, T: Deserialize<'m>>(message: &'m [u8]) -> Result<T, String> {
-    if message.len() > MOST_BYTES {
-        return Err(format!("it has {} bytes, which is more than {MOST_BYTES}", message.len()));
+/// If it is too long, no message of this kind, or its texts are not what such a message has.
+pub fn parse<T: Message>(message: &[u8]) -> Result<T, String> {
+    if message.len() > T::MOST {
+        return Err(format!("it has {} bytes, which is more than {}", message.len(), T::MOST));
     }
-    serde_json::from_slice(message).map_err(|e| e.to_string())
+    let message: T = serde_json::from_slice(message).map_err(|e| e.to_string())?;
+    message.fault().map_or(Ok(message), Err)
 }
 
 impl Request {
@@ -230,7 +274,10 @@ impl Reply {
         if self.outcomes.len() != request.candidates.len() {
             return Err(format!("{} outcomes of {} candidates", self.outcomes.len(), request.candidates.len()));
         }
-        self.outcomes.into_iter().map(WireOutcome::checked).collect()
+        let Measuring { most, compare, .. } = request.measuring;
+        // Samples of several kinds, and some more than were asked for where calls are short.
+        let samples = 2 * most.max(compare) + 64;
+        self.outcomes.into_iter().map(|outcome| outcome.checked(samples)).collect()
     }
 }
 
@@ -373,7 +420,8 @@ mod tests {
         let registry = Registry::builtin();
         let request = request(&registry);
         let reply = |outcomes: &str| {
-            let provenance = serde_json::to_string(&Provenance::default()).unwrap();
+            let provenance = Provenance { device: "d".into(), target: "t".into(), ..Provenance::default() };
+            let provenance = serde_json::to_string(&provenance).unwrap();
             let text = format!(
                 r#"{{"wire":1,"request":"{}","worker":"w","provenance":{provenance},"outcomes":[{outcomes}]}}"#,
                 request.id()
@@ -392,5 +440,34 @@ mod tests {
             assert!(reply(&wrong).is_err(), "{wrong}");
         }
         assert!(reply(&[timed("1.0", "0.1"), timed("1.0", "0.1")].join(",")).is_err());
+        let many = vec!["1.0"; 2_000].join(",");
+        assert!(reply(&timed(&many, "0.1")).unwrap_err().contains("2000 samples"));
+        let said = format!(r#"{{"Failed":{{"kind":"build","detail":"{}"}}}}"#, "\u{e9}".repeat(3_000));
+        let Outcome::Failed(failure) = &reply(&said).unwrap()[0] else { panic!("it failed") };
+        assert!((1_990..=2_000).contains(&failure.detail.len()), "{}", failure.detail.len());
+    }
+
+    #[test]
+    fn what_a_worker_says_of_itself_is_a_name_and_lines_of_text() {
+        let presence = |worker: &str, compiler: &str, uuid: &str| {
+            let provenance = Provenance {
+                device: "NVIDIA H100".into(),
+                target: "sm_90a".into(),
+                compiler: compiler.into(),
+                uuid: Some(uuid.into()),
+                ..Provenance::default()
+            };
+            let presence = Presence { wire: WIRE, worker: worker.into(), provenance, capacity: 4 };
+            parse::<Presence>(&serde_json::to_vec(&presence).unwrap())
+        };
+        assert!(presence("node7-31-19.a", "NVRTC 13.0", "GPU-1").is_ok());
+        let long = "n".repeat(200);
+        for worker in ["", "a b", "x; rm -rf ~", "a\nb", "\u{e9}", &long] {
+            assert!(presence(worker, "NVRTC", "GPU").is_err(), "{worker}");
+        }
+        let long = "c".repeat(300);
+        for text in ["a\nb", "a\u{2028}b", &long] {
+            assert!(presence("w", text, "GPU").is_err() && presence("w", "NVRTC", text).is_err(), "{text}");
+        }
     }
 }

@@ -17,16 +17,26 @@ pub enum WireOutcome {
     },
 }
 
+/// The most bytes of what is said of a failure.
+const MOST_DETAIL: usize = 2000;
+
 impl WireOutcome {
     /// The outcome, of somebody who may lie or be mistaken.
     ///
     /// # Errors
-    /// If it cannot be true: no samples, times that are not above 0, an error beyond the bound.
-    pub fn checked(self) -> Result<Outcome, String> {
+    /// If it cannot be true: no samples or more than so many, times that are not above 0, an error beyond the bound.
+    pub fn checked(mut self, most: usize) -> Result<Outcome, String> {
+        if let WireOutcome::Failed { detail, .. } = &mut self {
+            detail
+                .truncate((0..=MOST_DETAIL.min(detail.len())).rev().find(|i| detail.is_char_boundary(*i)).unwrap_or(0));
+        }
         if let WireOutcome::Timed(timing) = &self {
             let time = |t: &f64| t.is_finite() && *t > 0.0;
             let times =
                 [&timing.samples_us, &timing.cold_us, &timing.apart_us, &timing.apart_cold_us, &timing.core_gflops];
+            if let Some(many) = times.iter().find(|times| times.len() > most) {
+                return Err(format!("it has {} samples where {most} are the most", many.len()));
+            }
             if timing.samples_us.is_empty() || !times.into_iter().flatten().all(time) {
                 return Err("a time is not a finite number above 0".into());
             }

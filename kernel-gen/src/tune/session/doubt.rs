@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Times of one config on two machines of one kind that differ by more than this factor cannot both be true.
 pub(super) const APART: f64 = 1.5;
 
-/// A worker is doubted if others repeated at least so many of its times.
+/// The fewest of its times that others must have repeated before a worker is doubted.
 const CHECKS: usize = 3;
 
 /// A worker whose times others could not repeat.

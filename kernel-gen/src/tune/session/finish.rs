@@ -42,7 +42,9 @@ impl<'t> Session<'t, '_, '_> {
         let mut uncompared = 0;
         let rounds = self.options.rounds.max(1);
         let is_compared = |p: &Option<Vec<Picked>>| p.as_ref().is_some_and(|p| !p.is_empty());
-        let mut left = rounds * picked.iter().filter(|p| is_compared(p)).count();
+        // In a fleet each is confirmed by a second worker.
+        let times = rounds + usize::from(measurer.workers() > 1);
+        let mut left = times * picked.iter().filter(|p| is_compared(p)).count();
         // Seconds of comparisons, and the candidates in them.
         let mut spent = (0.0, 0);
         for round in 1..=rounds {
@@ -53,9 +55,9 @@ impl<'t> Session<'t, '_, '_> {
                 let part = next..picked.len().min(next + at_a_time);
                 next = part.end;
                 let mut asked: Vec<(usize, &[Picked])> = vec![];
+                let left_s = self.left_s();
                 for (group, picked) in part.clone().zip(&mut picked[part.clone()]) {
                     if let Some(picked) = picked.as_mut().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
-                        let left_s = self.left_s();
                         if left_s.is_none_or(|s| s > 0.0) {
                             // Where all of them would take too long, each has fewer finalists; all rounds have the same ones.
                             if let (1, Some(left_s)) = (round, left_s) {
@@ -68,24 +70,30 @@ impl<'t> Session<'t, '_, '_> {
                         } else if round == rounds && compared[group].calmest().is_none() {
                             uncompared += 1;
                         }
-                        left = left.saturating_sub(1).max(1);
                     }
                 }
+                let count = asked.iter().map(|(_, picked)| picked.len()).sum::<usize>();
                 let began = Instant::now();
                 let judged = self.compare(measurer, &asked, &|_| vec![])?;
-                spent = (
-                    spent.0 + began.elapsed().as_secs_f64(),
-                    spent.1 + asked.iter().map(|(_, picked)| picked.len()).sum::<usize>(),
-                );
+                spent = (spent.0 + began.elapsed().as_secs_f64(), spent.1 + count);
+                left = left.saturating_sub(asked.len()).max(1);
                 for ((group, _), judged) in asked.iter().zip(judged) {
                     let Some(Judged { comparison, worker }) = judged else { continue };
+                    // Times of two machines are no rounds of one.
+                    if judges[*group] != worker {
+                        compared[*group] = Rounds::default();
+                    }
                     compared[*group].add(comparison);
                     judges[*group] = worker;
                 }
                 if round == rounds {
                     let of = |group: usize| self.decided(group, picked[group].as_deref(), &compared[group]);
                     let mut decided: Vec<Verdict> = part.clone().map(of).collect();
-                    self.confirm(measurer, &picked, &judges, part.clone(), &mut decided)?;
+                    let began = Instant::now();
+                    if self.confirm(measurer, &picked, &judges, part.clone(), &mut decided)? {
+                        spent = (spent.0 + began.elapsed().as_secs_f64(), spent.1 + count);
+                        left = left.saturating_sub(part.len()).max(1);
+                    }
                     for (group, verdict) in part.zip(decided) {
                         self.tell(Event::Decided { group, verdict: &verdict })?;
                         verdicts.push(verdict);

@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// How long to wait for an outcome while a tuner may come back.
 const GLANCE: Duration = Duration::from_millis(5);
 
+/// How long a session that is told to stop waits for what is under way.
+const STOPPING: Duration = Duration::from_secs(30);
+
 /// What remains of an entry when its tuner works.
 pub(super) struct Subject<'t> {
     pub(super) task: &'t Task<'t>,
@@ -112,6 +115,7 @@ impl<'t> Session<'t, '_, '_> {
 
     /// Makes trials until it is over and all that are under way are known.
     pub(super) fn search(&mut self, measurer: &mut dyn Measurer<'t>) -> Result<Ended, SessionError> {
+        let mut stopping: Option<Instant> = None;
         loop {
             self.workers = measurer.workers();
             let mut ended = self.is_over();
@@ -136,7 +140,15 @@ impl<'t> Session<'t, '_, '_> {
                 let all = self.feeds.iter().all(Feed::is_exhausted);
                 return Ok(ended.unwrap_or(if all { Ended::Exhausted } else { Ended::Converged }));
             }
+            // Whoever was told to stop waits for what is under way, but not for machines that never answer.
+            let asked = *stopping.get_or_insert_with(Instant::now);
+            if !self.stop.is_asked() {
+                stopping = None;
+            } else if asked.elapsed() > STOPPING {
+                return Ok(Ended::Stopped);
+            }
             let Some((id, outcome)) = measurer.next(if thinking { GLANCE } else { TICK }) else {
+                self.board.fleet = measurer.standing();
                 self.tell(Event::Waiting)?;
                 continue;
             };
@@ -147,7 +159,7 @@ impl<'t> Session<'t, '_, '_> {
         }
     }
 
-    /// Takes what tuners have thought of, waiting for the first at most so long.
+    /// Takes what tuners have thought of; `wait` is how long the first of them may take.
     fn settle(&mut self, wait: Duration) {
         let Some(thinkers) = &mut self.thinkers else { return };
         let mut wait = wait;

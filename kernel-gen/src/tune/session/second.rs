@@ -10,14 +10,14 @@ use super::event::SessionError;
 use super::finish::Picked;
 use super::search::Session;
 use super::verdict::Verdict;
-use crate::records::Outcome;
+use crate::records::{FailureKind, Outcome};
 use crate::tune::measure::{Judged, Measurer, Repeated, Rounds, Worker};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 impl<'t> Session<'t, '_, '_> {
-    /// Has what was decided of workloads confirmed by other workers, where there are any.
+    /// Has what was decided of workloads confirmed by other workers. False where there is none to be asked.
     pub(super) fn confirm(
         &mut self,
         measurer: &mut dyn Measurer<'t>,
@@ -25,17 +25,18 @@ impl<'t> Session<'t, '_, '_> {
         judges: &[Option<Arc<Worker>>],
         part: Range<usize>,
         decided: &mut [Verdict],
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         let judge = |group: usize| judges[group].as_ref().map(|worker| worker.name.clone());
         for (group, verdict) in part.clone().zip(decided.iter()) {
             if let Some(judge) = judge(group) {
                 self.check_trials(verdict, &judge);
             }
         }
-        let has_choice = |group: usize| decided[group - part.start].choice().is_some();
-        let open: Vec<usize> = part.clone().filter(|g| judge(*g).is_some() && has_choice(*g)).collect();
+        // That nothing runs is no better known than that something does.
+        let is_decided = |group: usize| !decided[group - part.start].candidates().is_empty();
+        let open: Vec<usize> = part.clone().filter(|g| judge(*g).is_some() && is_decided(*g)).collect();
         if open.is_empty() || measurer.workers() < 2 || self.stop.is_asked() {
-            return Ok(());
+            return Ok(false);
         }
         let candidates = |groups: &[usize]| -> Vec<(usize, &[Picked])> {
             groups.iter().map(|g| (*g, picked[*g].as_deref().unwrap_or_default())).collect()
@@ -44,9 +45,9 @@ impl<'t> Session<'t, '_, '_> {
         let seconds = self.compare(measurer, &candidates(&open), &first)?;
         let mut torn: BTreeMap<usize, (Verdict, Vec<String>)> = BTreeMap::new();
         for (group, second) in open.iter().copied().zip(seconds) {
-            let Some((again, by)) = self.opinion(group, picked, second) else { continue };
-            let verdict = &mut decided[group - part.start];
             let mut judges = first(group);
+            let Some((again, by)) = self.opinion(group, picked, second, &judges) else { continue };
+            let verdict = &mut decided[group - part.start];
             self.check_opinions(verdict, &again, &judges[0], &by);
             match agreed(verdict, &again) {
                 Some(both) => *verdict = both,
@@ -57,33 +58,38 @@ impl<'t> Session<'t, '_, '_> {
             }
         }
         if torn.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let groups: Vec<usize> = torn.keys().copied().collect();
         let thirds = self.compare(measurer, &candidates(&groups), &|group| torn[&group].1.clone())?;
         for (third, (group, (second, judges))) in thirds.into_iter().zip(&torn) {
             let verdict = &mut decided[group - part.start];
             let first = std::mem::replace(verdict, Verdict::NotDecided);
-            let Some((third, by)) = self.opinion(*group, picked, third) else { continue };
+            let Some((third, by)) = self.opinion(*group, picked, third, judges) else { continue };
             for (opinion, judge) in [&first, second].into_iter().zip(judges) {
                 self.check_opinions(opinion, &third, judge, &by);
             }
             *verdict = agreed(&third, &first).or_else(|| agreed(&third, second)).unwrap_or(Verdict::NotDecided);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// The verdict of another worker, and its name.
+    /// The verdict of another worker than these, and its name; none where it could not measure.
     fn opinion(
         &self,
         group: usize,
         picked: &[Option<Vec<Picked>>],
         judged: Option<Judged>,
+        before: &[String],
     ) -> Option<(Verdict, String)> {
         let Judged { comparison, worker } = judged?;
+        let by = worker?.name.clone();
+        let lost = |o: &Outcome| matches!(o, Outcome::Failed(failure) if failure.kind == FailureKind::Worker);
+        if before.contains(&by) || comparison.outcomes.iter().any(lost) {
+            return None;
+        }
         let mut rounds = Rounds::default();
         rounds.add(comparison);
-        let by = worker?.name.clone();
         Some((self.decided(group, picked[group].as_deref(), &rounds), by))
     }
 
@@ -124,23 +130,36 @@ fn calm_us(outcome: &Outcome) -> Option<f64> {
 /// The first verdict, if the second one bears it out: what it chose ran there as well, in about the same time, and nothing was much
 /// faster. What is faster than the record in one of them only does not replace it.
 fn agreed(first: &Verdict, second: &Verdict) -> Option<Verdict> {
-    let at = first.candidates().iter().position(|c| Some(c) == first.choice())?;
-    let (one, other) = (first.candidates().get(at)?, second.candidates().get(at)?);
-    let ratio = calm_us(&one.outcome)? / calm_us(&other.outcome)?;
+    if let (Verdict::Nothing { .. }, Verdict::Nothing { .. }) = (first, second) {
+        return Some(first.clone());
+    }
+    let times = |at: usize| {
+        let (one, other) = (first.candidates().get(at)?, second.candidates().get(at)?);
+        Some((calm_us(&one.outcome)? / calm_us(&other.outcome)?, other.compared_us()?))
+    };
+    let chosen = first.candidates().iter().position(|c| Some(c) == first.choice())?;
+    let (ratio, us) = times(chosen)?;
     let best = second.candidates().iter().filter_map(|c| c.compared_us()).min_by(f64::total_cmp)?;
-    if !(1.0 / APART..=APART).contains(&ratio) || other.compared_us()? > APART * best {
+    if !(1.0 / APART..=APART).contains(&ratio) || us > APART * best {
         return None;
     }
     let mut candidates = first.candidates().to_vec();
-    candidates[at].spread = Some(ratio.max(1.0 / ratio));
-    Some(match (first, second) {
+    let mut spread = |at: usize, ratio: f64| candidates[at].spread = Some(ratio.max(1.0 / ratio));
+    match (first, second) {
         (Verdict::Won { incumbent: Some(incumbent), .. }, Verdict::Kept { .. }) => {
-            Verdict::Kept { candidates, incumbent: *incumbent }
+            spread(*incumbent, times(*incumbent)?.0);
+            Some(Verdict::Kept { candidates, incumbent: *incumbent })
         }
+        // The record that does not run for one of them does so for the other.
+        (Verdict::Won { incumbent: None, .. }, Verdict::Kept { .. }) => None,
         (Verdict::Won { winner, incumbent, .. }, _) => {
-            Verdict::Won { candidates, winner: *winner, incumbent: *incumbent }
+            spread(*winner, ratio);
+            Some(Verdict::Won { candidates, winner: *winner, incumbent: *incumbent })
         }
-        (Verdict::Kept { incumbent, .. }, _) => Verdict::Kept { candidates, incumbent: *incumbent },
-        (Verdict::Nothing { .. } | Verdict::NotDecided, _) => return None,
-    })
+        (Verdict::Kept { incumbent, .. }, _) => {
+            spread(*incumbent, ratio);
+            Some(Verdict::Kept { candidates, incumbent: *incumbent })
+        }
+        (Verdict::Nothing { .. } | Verdict::NotDecided, _) => None,
+    }
 }

@@ -19,7 +19,7 @@ pub(super) struct Thinkers<'t> {
 }
 
 impl<'t> Thinkers<'t> {
-    /// Starts so many threads. They end when this is dropped.
+    /// Starts the threads. They end when this is dropped.
     pub(super) fn start<'scope>(scope: &'scope Scope<'scope, '_>, threads: usize) -> Thinkers<'t>
     where
         't: 'scope,

@@ -18,6 +18,10 @@ enum Says {
     Times(f64),
     /// Small times without an order.
     Lies,
+    /// That it could not measure.
+    Fails,
+    /// That all results are wrong.
+    Wrong,
 }
 
 impl Team {
@@ -32,6 +36,8 @@ impl Team {
 
     fn said(&self, worker: usize, config: &Config, outcome: Outcome) -> Outcome {
         match (outcome, self.workers[worker].1) {
+            (Outcome::Timed(_), Says::Fails) => failure(FailureKind::Worker),
+            (Outcome::Timed(_), Says::Wrong) => failure(FailureKind::WrongAnswer),
             (Outcome::Timed(_), Says::Lies) => timing(10.0 + (stable_hash(&config.to_string()) % 100) as f64),
             (Outcome::Timed(mut timing), Says::Times(factor)) => {
                 timing.samples_us.iter_mut().for_each(|us| *us *= factor);
@@ -114,6 +120,13 @@ fn what_one_worker_found_another_one_confirms() {
         assert!(choice.spread.is_some_and(|spread| (spread - 1.1).abs() < 1e-9), "{choice:?}");
         let us = |c: &Candidate| c.outcome.time_us();
         assert!(verdict.candidates().iter().all(|c| us(c) >= us(choice)));
+    }
+    // One that cannot measure says nothing of what another one found, nor does it decide; one that finds all results wrong is outvoted.
+    for odd in [Says::Fails, Says::Wrong] {
+        let (summary, _) = found(&[Says::Times(1.0), odd, Says::Times(1.0)]);
+        let decided = summary.verdicts.iter().filter(|v| v.choice().is_some()).count();
+        assert!(decided >= 5, "{decided} of 8");
+        assert!(summary.verdicts.iter().all(|v| !matches!(v, Verdict::Nothing { .. })), "{:?}", summary.verdicts);
     }
     // One alone has nobody to confirm what it found.
     let (summary, contests) = found(&[Says::Times(1.0)]);
