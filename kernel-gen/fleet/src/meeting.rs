@@ -1,11 +1,11 @@
 //! The server, and what a fleet keeps there.
 
-use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, Stream};
 use async_nats::jetstream::{Context, kv, new};
+use async_nats::{ConnectOptions, ServerAddr};
 use futures_util::{StreamExt, TryStreamExt};
 use kernel_gen::tune::fleet::Place;
 use kernel_gen::tune::fleet::wire::{MOST_BYTES, Presence, parse};
@@ -32,6 +32,10 @@ const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long to try to meet: a server that has just begun takes connections before it has its streams.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is said to those who are not let in.
+const FINAL: [&str; 4] =
+    ["not an address", "authorization violation", "invalid peer certificate", "not a file of credentials"];
 
 /// What runs the network's side of a session or a worker, in a thread beside it.
 pub(crate) fn runtime() -> Result<Runtime, String> {
@@ -68,6 +72,19 @@ impl Kind {
     }
 }
 
+/// The text that a part of an address stands for: what would have a meaning there is written as `%` and two hexadecimal digits.
+fn decoded(text: &str) -> String {
+    let mut bytes = vec![];
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = (*first == b'%').then(|| after.get(..2)).flatten();
+        let code = code.and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// A text as one token of a subject or a key: what neither has becomes `-`.
 pub(crate) fn token(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
@@ -81,6 +98,8 @@ impl Meeting {
         let until = Instant::now() + PATIENCE;
         loop {
             match Meeting::try_at(place).await {
+                // Who is not let in will not be later.
+                Err(cause) if FINAL.iter().any(|words| cause.contains(words)) => return Err(cause),
                 Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(500)).await,
                 met => return met,
             }
@@ -96,6 +115,13 @@ impl Meeting {
         }
         if let Some(file) = &place.authority {
             options = options.add_root_certificates(file.clone()).require_tls(true);
+        }
+        // What the address says of who comes, the client leaves aside.
+        let address: ServerAddr = place.url.parse().map_err(|e| format!("{shown}: not an address: {e}"))?;
+        match (address.username().map(decoded), address.password().map(decoded)) {
+            (Some(name), Some(password)) => options = options.user_and_password(name, password),
+            (Some(token), None) => options = options.token(token),
+            (None, _) => {}
         }
         let help = "is a NATS server there, and are name, password and certificates right?";
         let client = options.connect(&place.url).await.map_err(|e| format!("{shown}: no connection: {e}; {help}"))?;
@@ -232,5 +258,25 @@ impl Meeting {
         };
         let found = futures_util::stream::iter(keys).map(get).buffer_unordered(AT_A_TIME);
         Ok(found.filter_map(std::future::ready).collect().await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_may_hold_what_has_a_meaning_in_addresses() {
+        for (text, meant) in
+            [("plain", "plain"), ("a%40b%2F", "a@b/"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("%C3%A9", "\u{e9}")]
+        {
+            assert_eq!(decoded(text), meant);
+        }
+    }
+
+    #[test]
+    fn tokens_of_subjects_have_no_dots_and_no_wildcards() {
+        assert_eq!(token("NVIDIA H100.80 > *"), "nvidia-h100-80-----");
+        assert_eq!(token(""), "-");
     }
 }

@@ -8,5 +8,6 @@ mod faulty;
 mod hostile;
 mod killed;
 mod load;
+mod secrets;
 mod server;
 mod stranger;

@@ -13,11 +13,18 @@ pub(crate) struct Server {
     pub(crate) folder: PathBuf,
     pub(crate) port: u16,
     running: Option<Child>,
+    /// Options of the server.
+    more: Vec<String>,
 }
 
 impl Server {
     /// A server that runs, or a line that says that there is none.
     pub(crate) fn start(name: &str) -> Option<Server> {
+        Server::start_with(name, |_| vec![])
+    }
+
+    /// The same with options, which may name files that are made in its folder.
+    pub(crate) fn start_with(name: &str, more: impl Fn(&Path) -> Vec<String>) -> Option<Server> {
         let named = std::env::var_os("KERNEL_GEN_TEST_NATS").map(PathBuf::from);
         let on_path = || {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -31,7 +38,8 @@ impl Server {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("cargo's folder for tests is writable");
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
-        let mut server = Server { program, folder, port, running: None };
+        let more = more(&folder);
+        let mut server = Server { program, folder, port, running: None, more };
         server.run();
         Some(server)
     }
@@ -39,7 +47,7 @@ impl Server {
     pub(crate) fn run(&mut self) {
         let mut command = Command::new(&self.program);
         command.arg("-js").arg("-sd").arg(self.folder.join("store")).args(["-a", "127.0.0.1", "-p"]);
-        command.arg(self.port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(self.port.to_string()).args(&self.more).stdout(Stdio::null()).stderr(Stdio::null());
         self.running = Some(command.spawn().expect("the server starts"));
         let until = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
