@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn tokens_of_subjects_have_no_dots_and_no_wildcards() {
-        assert_eq!(token("NVIDIA H100.80 > *"), "nvidia-h100-80-----");
+        assert_eq!(token("NVIDIA H100.80 > *"), "nvidia-h100-80----");
         assert_eq!(token(""), "-");
     }
 }
