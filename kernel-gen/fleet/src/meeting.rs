@@ -33,7 +33,7 @@ const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long to try to meet: a server that has just begun takes connections before it has its streams.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is said to those who are not let in.
+/// Parts of errors that trying again does not change.
 const FINAL: [&str; 4] =
     ["not an address", "authorization violation", "invalid peer certificate", "not a file of credentials"];
 
@@ -54,7 +54,7 @@ pub(crate) struct Meeting {
 }
 
 /// A kind of device: those that one session's requests may go to.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Kind {
     pub(crate) target: String,
     pub(crate) device: String,
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// The text that a part of an address stands for: what would have a meaning there is written as `%` and two hexadecimal digits.
+/// Percent-decodes a part of an address; a `%` without two hexadecimal digits stays.
 fn decoded(text: &str) -> String {
     let mut bytes = vec![];
     let mut rest = text.as_bytes();
@@ -98,7 +98,6 @@ impl Meeting {
         let until = Instant::now() + PATIENCE;
         loop {
             match Meeting::try_at(place).await {
-                // Who is not let in will not be later.
                 Err(cause) if FINAL.iter().any(|words| cause.contains(words)) => return Err(cause),
                 Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(500)).await,
                 met => return met,
@@ -116,7 +115,7 @@ impl Meeting {
         if let Some(file) = &place.authority {
             options = options.add_root_certificates(file.clone()).require_tls(true);
         }
-        // What the address says of who comes, the client leaves aside.
+        // The client ignores the name and the password in an address.
         let address: ServerAddr = place.url.parse().map_err(|e| format!("{shown}: not an address: {e}"))?;
         match (address.username().map(decoded), address.password().map(decoded)) {
             (Some(name), Some(password)) => options = options.user_and_password(name, password),

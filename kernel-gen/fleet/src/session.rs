@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// Requests that are published at a time.
 const AT_A_TIME: usize = 256;
 
-/// The most requests that are under way: whoever writes to the server says how many workers there are.
+/// The most requests that are under way. Presences on the server, which anybody with access can write, may claim any capacity.
 const MOST_UNDER_WAY: usize = 50_000;
 
 /// The most bytes of replies that are kept because they may be asked for.
@@ -125,8 +125,8 @@ pub(crate) fn kinds(target: Option<&str>, place: &Place) -> Result<Vec<Provenanc
             let present = meeting.present().await.unwrap_or_default();
             let mut kinds: Vec<Provenance> = present.into_values().map(|p| p.provenance).collect();
             kinds.retain(|kind| target.is_none_or(|target| kind.target == target));
-            kinds.sort_by(|a, b| (&a.target, &a.device).cmp(&(&b.target, &b.device)));
-            kinds.dedup_by(|a, b| Kind::of(a) == Kind::of(b));
+            kinds.sort_by_key(Kind::of);
+            kinds.dedup_by_key(|kind| Kind::of(kind));
             if !kinds.is_empty() {
                 return Ok(kinds);
             }

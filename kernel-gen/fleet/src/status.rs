@@ -17,16 +17,14 @@ pub(crate) fn status(place: &Place) -> Result<String, String> {
     runtime()?.block_on(async {
         let meeting = Meeting::at(place).await?;
         let present: Vec<Presence> = meeting.present().await?.into_values().collect();
-        let mut kinds: BTreeMap<(String, String), Vec<&Presence>> = BTreeMap::new();
+        let mut kinds: BTreeMap<Kind, Vec<&Presence>> = BTreeMap::new();
         for presence in &present {
-            let Kind { target, device } = Kind::of(&presence.provenance);
-            kinds.entry((target, device)).or_default().push(presence);
+            kinds.entry(Kind::of(&presence.provenance)).or_default().push(presence);
         }
         let mut text = format!("{}, {}\n", meeting.place.shown(), meeting.place.stream);
         let mut queues = BTreeSet::new();
         // Writing to a string cannot fail.
-        for ((target, device), workers) in kinds {
-            let kind = Kind { target, device };
+        for (kind, workers) in kinds {
             queues.insert(meeting.to_jobs(&kind));
             let mut queue = meeting.queue(&kind).await?;
             let info = queue.info().await.map_err(|e| e.to_string())?;

@@ -1,11 +1,10 @@
 //! The side of a worker: it takes requests for its device, measures, replies, and then acknowledges.
 
 use crate::meeting::{Kind, Meeting, runtime, token};
-use async_nats::jetstream::AckKind;
-use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::consumer::pull::Batch;
 use async_nats::jetstream::message::Acker;
+use async_nats::jetstream::{AckKind, Message};
 use futures_util::StreamExt;
 use kernel_gen::records::{Failure, FailureKind, Outcome};
 use kernel_gen::space::Config;

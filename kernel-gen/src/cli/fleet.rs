@@ -72,7 +72,7 @@ enum Action {
     Drop {
         /// The worker's name, as a session, a report or `fleet status` says it
         worker: String,
-        /// The log: a line is appended, and whoever reads it leaves the worker's trials out
+        /// The log. Its trials by this worker stay in the file, and are ignored from now on
         #[arg(long, value_name = "FILE")]
         log: Option<PathBuf>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Who may come to a server, and who may read what is said there.
+//! Authentication and TLS: names, passwords and certificates.
 
 use crate::server::{Server, ended, spec, text};
 use std::path::Path;

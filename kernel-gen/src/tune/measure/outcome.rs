@@ -17,14 +17,14 @@ pub enum WireOutcome {
     },
 }
 
-/// The most bytes of what is said of a failure.
+/// The most bytes of a failure's detail.
 const MOST_DETAIL: usize = 2000;
 
 impl WireOutcome {
     /// The outcome, of somebody who may lie or be mistaken.
     ///
     /// # Errors
-    /// If it cannot be true: no samples or more than so many, times that are not above 0, an error beyond the bound.
+    /// If it cannot be true: no samples or more than `most`, times that are not above 0, an error beyond the bound.
     pub fn checked(mut self, most: usize) -> Result<Outcome, String> {
         if let WireOutcome::Failed { detail, .. } = &mut self {
             detail
