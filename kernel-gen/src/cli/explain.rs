@@ -72,7 +72,7 @@ fn on_target(registry: &Registry, project: &Project, workload: &Workload, target
         .map(|template| {
             let (name, version) = (template.name(), template.version());
             let default = template
-                .applies(workload, target)
+                .admits(workload, target)
                 .and_then(|()| default_of(template, workload, target).unwrap_or_else(|error| Err(error.to_string())));
             match default {
                 Err(reason) => json!({ "name": name, "version": version, "does_not_apply": reason }),

@@ -46,7 +46,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let templates: Vec<&dyn Template> = match &arguments.template {
         Some(name) => {
             let template = find_template(registry, name)?;
-            template.applies(&workload, target).map_err(|why| format!("the template {name} does not apply: {why}"))?;
+            template.admits(&workload, target).map_err(|why| format!("the template {name} does not apply: {why}"))?;
             vec![template]
         }
         None => registry.applicable(&workload, target).collect(),

@@ -22,6 +22,8 @@ pub(super) enum IntOp {
     Neg,
     Not,
     Abs,
+    /// The sum of the products of the bytes of two words; whether those of each have signs.
+    Dot4 { signed: [bool; 2] },
 }
 
 /// Floating operations; those with one operand ignore `b`.
@@ -93,7 +95,17 @@ pub(super) fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
         IntOp::Neg => x.wrapping_neg(),
         IntOp::Not => i64::from(x == 0),
         IntOp::Abs => x.wrapping_abs(),
+        IntOp::Dot4 { signed } => dot4(signed, x, y),
     })
+}
+
+/// The sum of the products of the bytes of two words, of which those of an operand may have signs.
+fn dot4(signed: [bool; 2], x: i64, y: i64) -> i64 {
+    let bytes = |word: i64, signed: bool| {
+        let number = move |byte: u8| if signed { i64::from(byte as i8) } else { i64::from(byte) };
+        (word as u32).to_le_bytes().map(number)
+    };
+    bytes(x, signed[0]).iter().zip(bytes(y, signed[1])).map(|(x, y)| x * y).sum()
 }
 
 /// A floating operation in full precision.
@@ -130,6 +142,8 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
 pub(super) fn to_int(v: f64, dtype: DType) -> i64 {
     match dtype {
         DType::I32 => i64::from(v as i32),
+        DType::I8 => i64::from(v as i8),
+        DType::U8 => i64::from(v as u8),
         DType::Bool => i64::from(v != 0.0),
         _ => v as i64,
     }
@@ -138,7 +152,10 @@ pub(super) fn to_int(v: f64, dtype: DType) -> i64 {
 /// An integer in a narrower type, wrapping.
 pub(super) fn narrow(v: i64, dtype: DType) -> i64 {
     match dtype {
-        DType::I32 => i64::from(v as i32),
+        // A word is held as the number that its bits are.
+        DType::I32 | DType::I8x4 | DType::U8x4 => i64::from(v as i32),
+        DType::I8 => i64::from(v as i8),
+        DType::U8 => i64::from(v as u8),
         DType::Bool => i64::from(v != 0),
         _ => v,
     }

@@ -231,7 +231,12 @@ impl<'k> Compiler<'k> {
                 let dtype = self.p.buffers[buffer.0 as usize].dtype;
                 for (l, v) in (0..lanes).zip(values) {
                     let access = self.access(*buffer, indices, l)?;
-                    let a = self.as_kind(v, dtype);
+                    let mut a = self.as_kind(v, dtype);
+                    if dtype.is_byte() {
+                        let d = self.take(true, 1);
+                        self.emit(Op::IntToInt { d, a, dtype });
+                        a = d;
+                    }
                     self.emit(if dtype.is_float() { Op::FloatStore { a, access } } else { Op::IntStore { a, access } });
                 }
                 Ok(())

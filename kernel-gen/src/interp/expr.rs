@@ -360,7 +360,7 @@ impl Compiler<'_> {
         let (op, dtype) = match op {
             BinOp::Eq => (IntOp::Eq, DType::Bool),
             BinOp::Ne => (IntOp::Ne, DType::Bool),
-            _ if x.dtype == DType::Bool => return mismatch(),
+            _ if x.dtype == DType::Bool || x.dtype.is_word() && op != BinOp::Dot4 => return mismatch(),
             BinOp::Lt => (IntOp::Lt, DType::Bool),
             BinOp::Le => (IntOp::Le, DType::Bool),
             BinOp::Add => (IntOp::Add, x.dtype),
@@ -370,7 +370,10 @@ impl Compiler<'_> {
             BinOp::Mod => (IntOp::Mod, x.dtype),
             BinOp::Min => (IntOp::Min, x.dtype),
             BinOp::Max => (IntOp::Max, x.dtype),
-            BinOp::Pow | BinOp::Fmod => return mismatch(),
+            BinOp::Dot4 if x.dtype.is_word() && y.dtype.is_word() => {
+                (IntOp::Dot4 { signed: [x.dtype, y.dtype].map(|d| d == DType::I8x4) }, DType::I32)
+            }
+            BinOp::Pow | BinOp::Fmod | BinOp::Dot4 => return mismatch(),
             BinOp::And | BinOp::Or => unreachable!("lazy operators are compiled apart"),
         };
         let d = self.take(true, 1);

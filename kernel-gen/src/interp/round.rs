@@ -11,7 +11,7 @@ pub(super) fn round_to(v: f64, dtype: DType) -> f64 {
         // A value of the compute type `f32` first, as on every target.
         DType::F16 => to_f16(v as f32),
         DType::Bf16 => to_bf16(v as f32),
-        DType::I64 | DType::I32 | DType::Bool => v,
+        _ => v,
     }
 }
 

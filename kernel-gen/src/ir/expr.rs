@@ -34,6 +34,8 @@ pub enum BinOp {
     Pow,
     /// The remainder of a division that is rounded towards zero, exactly, as C's `fmod`; floats only.
     Fmod,
+    /// The sum of four products: each byte of one [word](DType::is_word) times that of the other, as an `i32`.
+    Dot4,
     /// Less than.
     Lt,
     /// Less than or equal.
@@ -245,6 +247,16 @@ impl Expr {
     /// What is left of `self` after `b` was taken from it a whole number of times; it has the sign of `self`. Both are floats.
     pub fn fmod(self, b: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Fmod, self, b.into())
+    }
+
+    /// The sum of the products of the bytes of two words.
+    pub fn dot4(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Dot4, self, b.into())
+    }
+
+    /// `self` as a number of another type.
+    pub fn cast(self, dtype: DType) -> Expr {
+        Expr::Cast(dtype, Box::new(self))
     }
 
     /// `self < b`.

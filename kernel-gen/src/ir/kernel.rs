@@ -1,6 +1,6 @@
 //! Kernels: tables of variables and buffers, and what runs.
 
-use super::{Buffer, BufferId, DType, Expr, For, Stmt, Type, VarId};
+use super::{BinOp, Buffer, BufferId, DType, Expr, For, Stmt, Type, VarId};
 use crate::integer::ceil_div;
 use std::collections::BTreeSet;
 
@@ -190,7 +190,11 @@ impl Expr {
             Expr::Var(v) => Type::scalar(kernel.var(*v).dtype),
             Expr::Binary(op, a, b) => {
                 let t = widest(a.ty(kernel), b.ty(kernel));
-                if op.is_predicate() { Type { dtype: DType::Bool, lanes: t.lanes } } else { t }
+                match op {
+                    BinOp::Dot4 => Type { dtype: DType::I32, lanes: t.lanes },
+                    op if op.is_predicate() => Type { dtype: DType::Bool, lanes: t.lanes },
+                    _ => t,
+                }
             }
             Expr::Unary(_, a) => a.ty(kernel),
             Expr::Select(c, a, b) => {

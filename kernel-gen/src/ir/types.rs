@@ -19,6 +19,14 @@ pub enum DType {
     I64,
     /// 32-bit signed integer.
     I32,
+    /// 8-bit signed integer: storage only, computed as `i32`.
+    I8,
+    /// 8-bit unsigned integer: storage only, computed as `i32`.
+    U8,
+    /// Four `i8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot4`](super::BinOp::Dot4).
+    I8x4,
+    /// Four `u8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot4`](super::BinOp::Dot4).
+    U8x4,
     /// Truth value of comparisons.
     Bool,
 }
@@ -35,7 +43,19 @@ impl Stored for DType {
 
 impl DType {
     /// All of them, for parsers and tests.
-    pub const ALL: [DType; 7] = [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I64, DType::I32, DType::Bool];
+    pub const ALL: [DType; 11] = [
+        DType::F64,
+        DType::F32,
+        DType::F16,
+        DType::Bf16,
+        DType::I64,
+        DType::I32,
+        DType::I8,
+        DType::U8,
+        DType::I8x4,
+        DType::U8x4,
+        DType::Bool,
+    ];
 
     /// The name used in the text form, in specs and in records.
     pub fn name(self) -> &'static str {
@@ -46,6 +66,10 @@ impl DType {
             DType::Bf16 => "bf16",
             DType::I64 => "i64",
             DType::I32 => "i32",
+            DType::I8 => "i8",
+            DType::U8 => "u8",
+            DType::I8x4 => "i8x4",
+            DType::U8x4 => "u8x4",
             DType::Bool => "bool",
         }
     }
@@ -59,9 +83,9 @@ impl DType {
     pub fn bytes(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
+            DType::F32 | DType::I32 | DType::I8x4 | DType::U8x4 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::Bool => 1,
+            DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
@@ -70,15 +94,46 @@ impl DType {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
     }
 
-    /// Whether it is an integer type.
+    /// Whether it is an integer type. Words of four bytes are none: nothing but `dot4` computes with them.
     pub fn is_int(self) -> bool {
-        matches!(self, DType::I64 | DType::I32)
+        matches!(self, DType::I64 | DType::I32 | DType::I8 | DType::U8)
     }
 
-    /// The type that arithmetic on it happens in: `f32` for the 16-bit floats, itself otherwise.
+    /// Whether it is an integer of eight bits.
+    pub fn is_byte(self) -> bool {
+        matches!(self, DType::I8 | DType::U8)
+    }
+
+    /// The word of four such bytes.
+    pub fn word(self) -> Option<DType> {
+        match self {
+            DType::I8 => Some(DType::I8x4),
+            DType::U8 => Some(DType::U8x4),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a word of four bytes.
+    pub fn is_word(self) -> bool {
+        matches!(self, DType::I8x4 | DType::U8x4)
+    }
+
+    /// The smallest and the largest number of an integer type.
+    pub fn limits(self) -> Option<(i64, i64)> {
+        match self {
+            DType::I64 => Some((i64::MIN, i64::MAX)),
+            DType::I32 => Some((i32::MIN.into(), i32::MAX.into())),
+            DType::I8 => Some((i8::MIN.into(), i8::MAX.into())),
+            DType::U8 => Some((0, u8::MAX.into())),
+            _ => None,
+        }
+    }
+
+    /// The type that arithmetic on it happens in: `f32` for the 16-bit floats, `i32` for bytes, itself otherwise.
     pub fn compute(self) -> DType {
         match self {
             DType::F16 | DType::Bf16 => DType::F32,
+            DType::I8 | DType::U8 => DType::I32,
             other => other,
         }
     }

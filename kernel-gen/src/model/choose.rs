@@ -119,7 +119,7 @@ fn beaten_by_default(
     let of_default = registry.find(template)?;
     let here = (of_record.cost(workload, target, &found.config), of_default.cost(workload, target, config));
     let there = Target::find(&found.record.target).and_then(|there| {
-        let able: Vec<&dyn Template> = registry.iter().filter(|t| t.applies(workload, there).is_ok()).collect();
+        let able: Vec<&dyn Template> = registry.iter().filter(|t| t.admits(workload, there).is_ok()).collect();
         let default = cheapest(&able, workload, there, &mut vec![], &mut vec![])?;
         Some(of_record.cost(workload, there, &found.config) / default.predicted_us)
     });

@@ -105,7 +105,7 @@ pub(super) fn templates_for<'a>(
         if options.template.as_ref().is_some_and(|wanted| wanted != template.name()) {
             continue;
         }
-        match template.applies(workload, target) {
+        match template.admits(workload, target) {
             Ok(()) => able.push(template),
             Err(reason) => reasons.push((template.name().to_string(), reason)),
         }

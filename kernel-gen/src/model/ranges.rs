@@ -98,7 +98,7 @@ fn prices(
 ) -> Vec<Vec<f64>> {
     let at: Vec<Workload> = sizes.iter().map(|units| range.at(workload, *units)).collect();
     let price = |choice: &Choice, workload: &Workload| {
-        let template = registry.find(&choice.template).filter(|t| t.applies(workload, target).is_ok());
+        let template = registry.find(&choice.template).filter(|t| t.admits(workload, target).is_ok());
         template.map_or(f64::INFINITY, |t| t.cost(workload, target, &choice.config)).max(f64::MIN_POSITIVE)
     };
     let of = |(_, choice): &(i64, Choice)| at.iter().map(|w| price(choice, w)).collect();

@@ -160,7 +160,7 @@ fn proposals(
         }
     }
     let default_at = |template: &dyn Template, lesson: &Lesson<'_>| {
-        template.applies(&lesson.workload, target).ok()?;
+        template.admits(&lesson.workload, target).ok()?;
         default_of(template, &lesson.workload, target).ok()?.ok()
     };
     let cheapest = here.iter().map(|(_, default)| default.predicted_us).enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
@@ -266,7 +266,7 @@ fn lessons<'a>(
     let believed = near.into_iter().filter_map(|(distance, other, record)| {
         let template =
             templates.iter().find(|t| t.name() == record.template && t.version() == record.template_version)?;
-        template.applies(&other, target).ok()?;
+        template.admits(&other, target).ok()?;
         let space = template.space(&other, target).ok()?;
         let config = space.normalise(&record.config).ok().filter(|_| space.fingerprint() == record.space)?;
         let said_us = template.cost(&other, target, &config);

@@ -130,7 +130,7 @@ fn current(registry: &Registry, task: &TaskKey) -> Current {
         template: task.template.clone(),
         offered: registry.applicable(&workload, target).map(|t| t.name().to_string()).collect(),
     };
-    let template = registry.find(&task.template).filter(|t| t.applies(&workload, target).is_ok()).ok_or_else(none)?;
+    let template = registry.find(&task.template).filter(|t| t.admits(&workload, target).is_ok()).ok_or_else(none)?;
     let space = template.space(&workload, target).map_err(|_| none())?;
     Ok((template.version(), space))
 }

@@ -7,7 +7,7 @@ use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::workload::operator::{Fault, INDICES, Kind, Shared, SizeRole, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{self, ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue};
+use crate::workload::{self, ConvLayout, Epilogue, Math, Number, Op, Quant, Slice, Slices, WeightZero, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.
@@ -52,6 +52,7 @@ struct Common {
     out_dtype: Option<DType>,
     math: Math,
     epilogue: Vec<Epilogue>,
+    quant: Quant,
 }
 
 const WORKLOAD: &str = "[[kernel.workload]]";
@@ -81,7 +82,16 @@ pub(super) fn read(table: &mut Table<'_, '_>, report: &mut Report, names: &mut N
 fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static Kind>) -> Option<Common> {
     let layouts: Vec<(String, ConvLayout)> = ConvLayout::ALL.iter().map(|l| (l.name(), *l)).collect();
     let layouts: Vec<(&str, ConvLayout)> = layouts.iter().map(|(n, l)| (n.as_str(), *l)).collect();
-    let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
+    let types = [
+        ("f32", DType::F32),
+        ("f16", DType::F16),
+        ("bf16", DType::Bf16),
+        ("i8", DType::I8),
+        ("u8", DType::U8),
+        ("i32", DType::I32),
+    ];
+    let inputs = &types[..5];
+    let bytes = &inputs[3..];
     // Where the operator is not known, the keys of all of them are taken without complaint.
     let known: Vec<&Kind> = kind.map_or(KINDS.to_vec(), |kind| vec![kind]);
     let has = |test: &dyn Fn(&Kind) -> bool| known.iter().any(|kind| test(kind));
@@ -91,15 +101,18 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
     if let Some(kind) = kind {
         table.rename(format!("[[kernel]] with op = \"{}\"", kind.name));
     }
-    let dtype = table.choice(report, "dtype", &types);
+    let dtype = table.choice(report, "dtype", inputs);
+    let quant = quant(table, report, bytes);
     let indices = known.iter().all(|kind| kind.outputs == INDICES);
     let outputs: &[(&str, DType)] = if indices { &[("i64", DType::I64), ("i32", DType::I32)] } else { &types };
     let out_dtype = table.choice(report, "out_dtype", outputs).map(|f| f.value);
     let math = table.choice(report, "math", &Math::ALL.map(|m| (m.name(), m)));
-    let epilogue = epilogue_steps(table, report, "epilogue", &Epilogue::ALL);
+    let steps: Vec<Epilogue> = Epilogue::ALL.into_iter().chain(Epilogue::QUANTISED).collect();
+    let epilogue = epilogue_steps(table, report, "epilogue", &steps);
     let steps = known.iter().map(|kind| kind.between).find(|steps| !steps.is_empty());
     let between = steps.map_or(vec![], |steps| epilogue_steps(table, report, "depthwise_epilogue", steps));
     let kind = kind?;
+    let quant = quant?;
     if let Some(found) = layout.as_ref().filter(|f| !kind.layouts.contains(&f.value)) {
         let all: Vec<String> = kind.layouts.iter().map(|l| l.name()).collect();
         let help = format!("a {} takes {}", kind.name, all.join(" or "));
@@ -117,7 +130,31 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
     };
     let layout = layout.map_or(ConvLayout::Nchw, |f| f.value);
     let shared = Shared { name: kind.name, layout, flags, between };
-    Some(Common { kind, shared, dtype, out_dtype, math, epilogue })
+    Some(Common { kind, shared, dtype, out_dtype, math, epilogue, quant })
+}
+
+/// The type and zero points of operands that are integers of eight bits. None if they are wrong.
+fn quant(table: &mut Table<'_, '_>, report: &mut Report, bytes: &[(&str, DType)]) -> Option<Quant> {
+    const ZERO_POINTS: [&str; 3] = ["input", "weight", "weight_per_channel"];
+    let before = report.len();
+    let weight = table.choice(report, "weight_dtype", bytes).map_or(DType::I8, |f| f.value);
+    let mut quant = Quant { weight, ..Quant::default() };
+    let choices = ZERO_POINTS.map(|name| (name, name));
+    for found in table.choices(report, "zero_points", &choices).map_or(vec![], |f| f.value) {
+        let zero = match found.value {
+            "input" => {
+                quant.input_zero = true;
+                continue;
+            }
+            "weight" => WeightZero::Tensor,
+            _ => WeightZero::Channel,
+        };
+        if quant.weight_zero != WeightZero::None {
+            report.error(&found.span, "`zero_points` says twice which the weights have", "leave one out");
+        }
+        quant.weight_zero = zero;
+    }
+    (report.len() == before).then_some(quant)
 }
 
 /// The epilogue; empty if anything is wrong with it, so that it is reported once and not for each workload.
@@ -183,6 +220,7 @@ fn workload(
         op,
         math: common.math,
         epilogue: common.epilogue.clone(),
+        quant: common.quant,
     };
     let workload = of(op);
     if let Err(error) = workload.validate() {

@@ -119,7 +119,7 @@ impl Registry {
         workload: &'a Workload,
         target: &'a Target,
     ) -> impl Iterator<Item = &'a dyn Template> {
-        self.iter().filter(move |t| t.applies(workload, target).is_ok())
+        self.iter().filter(move |t| t.admits(workload, target).is_ok())
     }
 }
 

@@ -22,6 +22,11 @@ pub trait Template: Send + Sync {
     /// Whether it can run the workload on the target at all; otherwise the reason, as half a sentence.
     fn applies(&self, workload: &Workload, target: &Target) -> Result<(), String>;
 
+    /// Whether it also has kernels for inputs that are integers of eight bits. Templates that do not say so are not asked for them.
+    fn takes_integers(&self) -> bool {
+        false
+    }
+
     /// Its choices for a workload that it applies to. Limits of the target belong into the space's filters, so that
     /// nearly every config of the space gives a valid kernel.
     fn space(&self, workload: &Workload, target: &Target) -> Result<Space, TemplateError>;
@@ -61,6 +66,17 @@ pub trait Template: Send + Sync {
 
     /// The kernel of a config.
     fn schedule(&self, workload: &Workload, target: &Target, config: &Config) -> Result<Scheduled, TemplateError>;
+}
+
+impl dyn Template + '_ {
+    /// [`Template::applies`], but to nothing with integers unless the template [takes](Template::takes_integers) them: what is asked
+    /// of templates that are not known.
+    pub fn admits(&self, workload: &Workload, target: &Target) -> Result<(), String> {
+        match workload.is_quantised() && !self.takes_integers() {
+            true => Err("for floating-point numbers".into()),
+            false => self.applies(workload, target),
+        }
+    }
 }
 
 /// A kernel as a template leaves it, with every step that led to it.

@@ -13,7 +13,9 @@ pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
             DType::F16 => out.extend(f16_bits(*v as f32).to_ne_bytes()),
             DType::Bf16 => out.extend(bf16_bits(*v as f32).to_ne_bytes()),
             DType::I64 => out.extend((*v as i64).to_ne_bytes()),
-            DType::I32 => out.extend((*v as i32).to_ne_bytes()),
+            DType::I32 | DType::I8x4 | DType::U8x4 => out.extend((*v as i32).to_ne_bytes()),
+            DType::I8 => out.extend((*v as i8).to_ne_bytes()),
+            DType::U8 => out.push(*v as u8),
             DType::Bool => out.push(u8::from(*v != 0.0)),
         }
     }
@@ -38,7 +40,9 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::F16 => each(bytes, |b| f64::from(f16_value(u16::from_ne_bytes(b)))),
         DType::Bf16 => each(bytes, |b| f64::from(bf16_value(u16::from_ne_bytes(b)))),
         DType::I64 => each(bytes, |b| i64::from_ne_bytes(b) as f64),
-        DType::I32 => each(bytes, |b| f64::from(i32::from_ne_bytes(b))),
+        DType::I32 | DType::I8x4 | DType::U8x4 => each(bytes, |b| f64::from(i32::from_ne_bytes(b))),
+        DType::I8 => each(bytes, |b| f64::from(i8::from_ne_bytes(b))),
+        DType::U8 => bytes.iter().map(|b| f64::from(*b)).collect(),
         DType::Bool => bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
     }
 }

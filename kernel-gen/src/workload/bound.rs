@@ -67,6 +67,7 @@
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
 use super::products::Sums;
+use super::quant;
 use super::reference::{activation, channel_of_element, check_lengths, image_of_element, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
@@ -427,6 +428,8 @@ fn propagate(
     e = exact(v, e);
     for step in &workload.epilogue {
         match step {
+            // An integer.
+            Epilogue::Bias if workload.is_quantised() => v += next(channel),
             Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::ImageBias => {
                 v += next(match step {
                     Epilogue::Bias => channel,
@@ -454,6 +457,24 @@ fn propagate(
                 if either {
                     e = f64::INFINITY;
                 }
+            }
+            // The sum becomes an `f32` first.
+            Epilogue::Dequantize => {
+                v *= next(channel);
+                e = 2.0 * U * v.abs() * (1.0 + U) + f64::from(f32::MIN_POSITIVE);
+            }
+            // Both are `f32`s, and whole numbers are exact.
+            Epilogue::Requantize => {
+                let (multiplier, zero) = (next(channel), next(0));
+                v = quant::saturate(v as f32 * multiplier as f32, zero, workload.out_dtype);
+                e = 0.0;
+            }
+            Epilogue::Quantize => {
+                let (scale, zero) = (next(0), next(0));
+                let of = |v: f64| quant::saturate(v as f32 / scale as f32, zero, workload.out_dtype);
+                let (low, high) = (of(v - e), of(v + e));
+                v = of(v);
+                e = (high - v).abs().max((v - low).abs());
             }
             // The formula makes of what is no finite number what it says; a product of two of its numbers is rounded.
             step if e == 0.0 && !v.is_finite() => {

@@ -142,6 +142,10 @@ impl Operator for Conv1d {
         vec![("the padded input", vec![self.n, self.ci, self.padded_w()])]
     }
 
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
     fn terms(&self) -> i64 {
         product(&[self.ci / self.groups, self.k])
     }

@@ -263,6 +263,10 @@ impl Operator for Conv2d {
         vec![("the padded input", self.padded_shape())]
     }
 
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
     fn terms(&self) -> i64 {
         product(&[self.ci_per_group(), self.kh, self.kw])
     }

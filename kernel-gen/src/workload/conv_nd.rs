@@ -276,6 +276,10 @@ impl Operator for ConvNd {
         vec![("the padded input", self.with_pixels(self.n, self.ci, |i| self.padded(i)))]
     }
 
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
     fn terms(&self) -> i64 {
         product(&[&[self.ci / self.groups], &self.windows.taps[..]].concat())
     }

@@ -9,6 +9,7 @@ use super::math::Math;
 use super::matmul::Matmul;
 use super::operator::{FLOATS, INDICES};
 use super::operators::Op;
+use super::quant::{self, Quant};
 use super::param::{MAX_ELEMENTS, Param, Role, product};
 use super::stage::{Axis, AxisRole};
 use crate::ir::{Access, DType};
@@ -32,13 +33,15 @@ pub struct Workload {
     pub math: Math,
     /// What is done to each output element, in this order.
     pub epilogue: Vec<Epilogue>,
+    /// Weights and zero points where the inputs are integers of eight bits.
+    pub quant: Quant,
 }
 
 impl Workload {
     /// An operator on `f32` tensors without an epilogue. Indices are `i64`.
     pub fn f32(op: impl Into<Op>) -> Workload {
         let (op, dtype) = (op.into(), DType::F32);
-        Workload { out_dtype: op.output_type(dtype), op, dtype, math: Math::default(), epilogue: vec![] }
+        Workload { out_dtype: op.output_type(dtype), op, dtype, math: Math::default(), epilogue: vec![], quant: Quant::default() }
     }
 
     /// The same with an epilogue.
@@ -73,14 +76,20 @@ impl Workload {
     /// Checks sizes, types and the epilogue. Everything else in this module, and every module below it, takes a
     /// workload that passed; for one that did not, results are meaningless (but nothing here is unsafe).
     pub fn validate(&self) -> Result<(), WorkloadError> {
-        let outputs = self.op.get().kind().outputs;
-        for (which, dtype, types) in [("input", self.dtype, FLOATS), ("output", self.out_dtype, outputs)] {
+        let outputs = if self.is_quantised() || self.epilogue.last() == Some(&Epilogue::Quantize) {
+            std::slice::from_ref(&self.out_dtype)
+        } else {
+            self.op.get().kind().outputs
+        };
+        let inputs = if self.is_quantised() { std::slice::from_ref(&self.dtype) } else { FLOATS };
+        for (which, dtype, types) in [("input", self.dtype, inputs), ("output", self.out_dtype, outputs)] {
             if !types.contains(&dtype) {
                 let (dtype, indices) = (dtype.name(), types == INDICES);
                 return Err(WorkloadError::UnsupportedType { which, dtype, indices });
             }
         }
-        if self.out_dtype.is_int() && !self.epilogue.is_empty() {
+        let of_indices = self.op.get().kind().outputs == INDICES;
+        if of_indices && !self.epilogue.is_empty() {
             return Err(WorkloadError::IndexEpilogue);
         }
         if self.math == Math::Tf32 && self.dtype != DType::F32 {
@@ -88,6 +97,7 @@ impl Workload {
         }
         epilogue::check_order(&self.epilogue)?;
         self.op.get().validate()?;
+        quant::check(self)?;
         for (what, shape) in self.op.get().inner_tensors() {
             if product(&shape) > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge { what });
@@ -122,7 +132,7 @@ impl Workload {
 
     /// How many parameters stand before the operands of the epilogue.
     pub(crate) fn operator_params(&self) -> usize {
-        self.op.get().inputs().len()
+        self.op.get().inputs().len() + quant::zero_points(self, self.channels()).len()
     }
 
     /// The kernel's parameters in order: the inputs of the operator, the operands of the epilogue in its
@@ -133,17 +143,38 @@ impl Workload {
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
         let inputs = self.op.get().inputs().into_iter();
         let mut params: Vec<Param> =
-            inputs.map(|i| read(i.name, i.dtype.unwrap_or(self.dtype), i.shape, i.role)).collect();
+            inputs.map(|i| read(i.name, i.dtype.unwrap_or(self.operand_type(i.role)), i.shape, i.role)).collect();
+        let zeros = quant::zero_points(self, channels(&axes)).into_iter();
+        params.extend(zeros.map(|(name, dtype, elements)| read(name, dtype, vec![elements], Role::ZeroPoint)));
         for operand in self.epilogue.iter().flat_map(|step| step.operands()) {
-            let (dtype, shape) = match operand.per {
-                Per::Channel => (self.dtype, vec![channels(&axes)]),
-                Per::Image => (self.dtype, vec![images(&axes), channels(&axes)]),
-                Per::Element => (self.out_dtype, shape.clone()),
+            let shape = match operand.per {
+                Per::Channel => vec![channels(&axes)],
+                Per::Image => vec![images(&axes), channels(&axes)],
+                Per::Element => shape.clone(),
+                Per::Tensor => vec![1],
+            };
+            // Where inputs or output are integers, what is no integer by nature is an `f32`.
+            let number = |dtype: DType| if dtype.is_float() { dtype } else { DType::F32 };
+            let dtype = match (operand.role, operand.per) {
+                (Role::ZeroPoint, _) => self.out_dtype,
+                (Role::Multiplier, _) => DType::F32,
+                (Role::Bias, _) => self.operand_type(Role::Bias),
+                (_, Per::Element) => number(self.out_dtype),
+                _ => number(self.dtype),
             };
             params.push(read(operand.name, dtype, shape, operand.role));
         }
         params.push(Param { name: output, dtype: self.out_dtype, shape, access: Access::Write, role: Role::Output });
         params
+    }
+
+    /// The type in memory of an operand that has none of its own.
+    fn operand_type(&self, role: Role) -> DType {
+        match role {
+            Role::Weight if self.is_quantised() => self.quant.weight,
+            Role::Bias if self.is_quantised() => DType::I32,
+            _ => self.dtype,
+        }
     }
 
     /// Number of terms in the sum behind each output element, terms that meet padding included; of a pair those of the

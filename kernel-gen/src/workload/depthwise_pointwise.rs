@@ -80,7 +80,7 @@ impl DepthwisePointwise {
 
     /// A depthwise sum with the steps that follow it; `buffer` gives the buffer of a parameter's name.
     pub(crate) fn finished(&self, sum: Expr, channel: &Expr, buffer: &dyn Fn(&str) -> BufferId) -> Expr {
-        applied(&self.between(), sum, &|_| Expr::load(buffer("dw_bias"), vec![channel.clone()]))
+        applied(&self.between(), DType::F32, sum, &|_| Expr::load(buffer("dw_bias"), vec![channel.clone()]))
     }
 }
 

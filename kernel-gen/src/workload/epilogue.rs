@@ -3,7 +3,8 @@
 use super::error::WorkloadError;
 pub use super::number::Number;
 use super::param::Role;
-use crate::ir::{BinOp, Expr, UnOp};
+use super::quant::saturated;
+use crate::ir::{BinOp, DType, Expr, UnOp};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 use std::fmt;
 
@@ -60,6 +61,14 @@ pub enum Epilogue {
     /// `v + bias` below `-lambda`, `v - bias` above `lambda`, and 0 between; NaN stays NaN: `shrink(lambda, bias)`, soft where both are
     /// equal and hard where `bias` is 0.
     Shrink(Number, Number),
+    /// `v * multiplier[c]` of a sum of integers of eight bits, as an `f32`: the multiplier is the product of the scales of input and
+    /// weights.
+    Dequantize,
+    /// `round(v * multiplier[c]) + out_zero` of a sum of integers of eight bits, held to the limits of the output's type, ties to
+    /// even: the multiplier is the product of the scales of input and weights, divided by that of the output. Nothing follows.
+    Requantize,
+    /// `round(v / out_scale) + out_zero`, held to the limits of the output's type, ties to even. Nothing follows.
+    Quantize,
 }
 
 /// A parameter that a step reads.
@@ -81,6 +90,8 @@ pub(crate) enum Per {
     Image,
     /// Each element of the output.
     Element,
+    /// All of it.
+    Tensor,
 }
 
 impl StepOperand {
@@ -128,6 +139,9 @@ impl Epilogue {
         Epilogue::Shrink(Number::of(0.5), Number::of(0.5)),
     ];
 
+    /// Those that make numbers of integers, or integers of numbers.
+    pub const QUANTISED: [Epilogue; 3] = [Epilogue::Dequantize, Epilogue::Requantize, Epilogue::Quantize];
+
     /// The name in specs and keys, without its numbers.
     pub fn name(self) -> &'static str {
         match self {
@@ -153,6 +167,9 @@ impl Epilogue {
             Epilogue::Celu(_) => "celu",
             Epilogue::ThresholdedRelu(_) => "thresholded_relu",
             Epilogue::Shrink(..) => "shrink",
+            Epilogue::Dequantize => "dequantize",
+            Epilogue::Requantize => "requantize",
+            Epilogue::Quantize => "quantize",
         }
     }
 
@@ -191,7 +208,7 @@ impl Epilogue {
 
     /// The step with that name; one that holds numbers with its usual ones.
     pub fn from_name(name: &str) -> Option<Epilogue> {
-        Epilogue::ALL.into_iter().find(|e| e.name() == name)
+        Epilogue::ALL.into_iter().chain(Epilogue::QUANTISED).find(|e| e.name() == name)
     }
 
     /// The step of a text as [`Display`](fmt::Display) writes it. Numbers that have a usual value may be left out: `leaky_relu` is
@@ -241,7 +258,7 @@ impl Epilogue {
             };
             usual.with_numbers(&numbers?)
         };
-        Epilogue::ALL.iter().find_map(fits)
+        Epilogue::ALL.iter().chain(&Epilogue::QUANTISED).find_map(fits)
     }
 
     /// Whether it is a function of the element alone.
@@ -260,7 +277,15 @@ impl Epilogue {
         const FACTOR: &[StepOperand] = &[StepOperand::new("factor", Role::Residual, Per::Element)];
         const GATE: &[StepOperand] = &[StepOperand::new("gate", Role::Gate, Per::Image)];
         const IMAGE_BIAS: &[StepOperand] = &[StepOperand::new("image_bias", Role::Gate, Per::Image)];
+        const MULTIPLIER: StepOperand = StepOperand::new("multiplier", Role::Multiplier, Per::Channel);
+        const OUT_ZERO: StepOperand = StepOperand::new("out_zero", Role::ZeroPoint, Per::Tensor);
+        const DEQUANTIZE: &[StepOperand] = &[MULTIPLIER];
+        const REQUANTIZE: &[StepOperand] = &[MULTIPLIER, OUT_ZERO];
+        const QUANTIZE: &[StepOperand] = &[StepOperand::new("out_scale", Role::Multiplier, Per::Tensor), OUT_ZERO];
         match self {
+            Epilogue::Dequantize => DEQUANTIZE,
+            Epilogue::Requantize => REQUANTIZE,
+            Epilogue::Quantize => QUANTIZE,
             Epilogue::Bias => BIAS,
             Epilogue::Scale => SCALE,
             Epilogue::ResidualAdd => RESIDUAL,
@@ -275,7 +300,8 @@ impl Epilogue {
     pub fn flops(self) -> i64 {
         match self {
             Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Gate | Epilogue::ImageBias => 1,
-            Epilogue::Relu | Epilogue::Tanh => 1,
+            Epilogue::Relu | Epilogue::Tanh | Epilogue::Dequantize => 1,
+            Epilogue::Requantize | Epilogue::Quantize => 5,
             Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) | Epilogue::ThresholdedRelu(_) => 2,
             Epilogue::Gelu | Epilogue::HardSwish => 5,
             Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) | Epilogue::Sigmoid | Epilogue::Silu => 4,
@@ -349,6 +375,23 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         let order = |after: Epilogue, reason, help| {
             Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, help })
         };
+        if let Some(last) = before.iter().copied().find(|e| matches!(e, Epilogue::Requantize | Epilogue::Quantize)) {
+            return order(last, "it gives the integers of the output", "put it at the end");
+        }
+        if step == Epilogue::Dequantize
+            && let Some(after) = before.iter().copied().find(|e| *e != Epilogue::Bias)
+        {
+            return order(after, "sums of integers become numbers first", "put it behind the bias, or in front");
+        }
+        if step == Epilogue::Requantize
+            && let Some(after) = before.iter().copied().find(|e| *e != Epilogue::Bias)
+        {
+            return order(after, "it takes sums of integers", "use `quantize`, which takes numbers");
+        }
+        if step == Epilogue::Bias && before.contains(&Epilogue::Dequantize) {
+            let help = "put it before `dequantize`, as an i32";
+            return order(Epilogue::Dequantize, "the bias is added to sums of integers", help);
+        }
         if step == Epilogue::Bias {
             if let Some(after) = before.iter().copied().find(|e| e.is_activation()) {
                 return order(after, "a bias belongs to the sum", "put it before the activation, or use `scale`");
@@ -365,14 +408,17 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// A sum with steps applied; `read` gives the number that an operand has for it.
-pub(crate) fn applied(steps: &[Epilogue], sum: Expr, read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
+/// A sum with steps applied, of which the last may give integers of the type `out`; `read` gives the number that an operand has for it.
+pub(crate) fn applied(steps: &[Epilogue], out: DType, sum: Expr, read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
     steps.iter().fold(sum, |value, step| {
         let operand = |number: usize| read(&step.operands()[number]);
         match step {
             Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::ImageBias => value + operand(0),
             Epilogue::Multiply | Epilogue::Gate => value * operand(0),
             Epilogue::Scale => value * operand(0) + operand(1),
+            Epilogue::Dequantize => value.cast(DType::F32) * operand(0),
+            Epilogue::Requantize => saturated(value.cast(DType::F32) * operand(0), operand(1), out),
+            Epilogue::Quantize => saturated(Expr::bin(BinOp::Div, value, operand(0)), operand(1), out),
             activation => activation.activation(value),
         }
     })

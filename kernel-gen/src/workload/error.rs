@@ -108,6 +108,13 @@ pub enum WorkloadError {
         /// Whether it should be one of indices.
         indices: bool,
     },
+    /// Integers of eight bits where they do not fit.
+    Quantised {
+        /// What is wrong.
+        cause: String,
+        /// What to write instead.
+        help: &'static str,
+    },
     /// An epilogue of an output that holds indices.
     IndexEpilogue,
     /// `tf32` with something other than `f32` inputs.
@@ -144,7 +151,7 @@ impl WorkloadError {
                 "the kernel's {axis} with its dilation is {kernel} but the padded input's is only {padded}, so there \
                  is no output"
             ),
-            Sizes { cause, .. } => cause.clone(),
+            Sizes { cause, .. } | Quantised { cause, .. } => cause.clone(),
             GroupsDoNotDivide { groups, which, channels } => {
                 format!("{groups} groups do not divide the {channels} {which} channels")
             }
@@ -175,7 +182,7 @@ impl WorkloadError {
             Negative { .. } => "it must be at least 0".into(),
             NegativePadding { .. } => "it must be at least 0; to crop the input, pass a slice of it".into(),
             KernelTooLarge { .. } => "use a smaller kernel or dilation, or more padding".into(),
-            Sizes { help, .. } => (*help).into(),
+            Sizes { help, .. } | Quantised { help, .. } => (*help).into(),
             GroupsDoNotDivide { .. } => "the groups must divide both channel counts".into(),
             BlockDoesNotDivide { block, .. } => {
                 format!("use the layout NCHW, or make the channels a multiple of {block}")

@@ -4,7 +4,7 @@
 use super::dims::{ABSENT, Dims, MAX_RANK};
 use super::operator::Kind;
 use super::operators::kind;
-use super::{ConvLayout, Epilogue, Math, Number, Workload};
+use super::{ConvLayout, Epilogue, Math, Number, Quant, WeightZero, Workload};
 use crate::ir::DType;
 use std::fmt::Write;
 
@@ -24,6 +24,13 @@ impl Workload {
         }
         // Writing to a string cannot fail.
         let _ = write!(key, "-{}", self.dtype);
+        if self.is_quantised() {
+            key.push_str(if self.quant.input_zero { "z" } else { "" });
+            if self.has_weight() {
+                let _ = write!(key, "{}", self.quant.weight);
+            }
+            key.push_str(["", "z", "c"][self.quant.weight_zero as usize]);
+        }
         if self.out_dtype != self.dtype {
             let _ = write!(key, ".{}", self.out_dtype);
         }
@@ -66,7 +73,8 @@ fn read(key: &str) -> Option<Workload> {
     let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { layout(part()?)? };
     let types = part()?;
     let (stored, out) = types.split_once('.').unwrap_or((types, types));
-    let (dtype, out_dtype) = (DType::from_name(stored)?, DType::from_name(out)?);
+    let (dtype, quant) = inputs(stored)?;
+    let out_dtype = if stored == out { dtype } else { DType::from_name(out)? };
     let math = rest.split('-').next().and_then(Math::from_name);
     if let Some(math) = math {
         rest = rest[math.name().len()..].strip_prefix('-')?;
@@ -79,7 +87,24 @@ fn read(key: &str) -> Option<Workload> {
         None if rest.is_empty() => vec![],
         None => return None,
     };
-    Some(Workload { op, dtype, out_dtype, math: math.unwrap_or_default(), epilogue })
+    Some(Workload { op, dtype, out_dtype, math: math.unwrap_or_default(), epilogue, quant })
+}
+
+/// The type of inputs; of integers with zero points and the type of weights: `u8`, `u8zi8`, `i8u8c`.
+fn inputs(text: &str) -> Option<(DType, Quant)> {
+    if let Some(dtype) = DType::from_name(text) {
+        return Some((dtype, Quant::default()));
+    }
+    let (dtype, rest) = text.split_at_checked(2)?;
+    let (input_zero, rest) = rest.strip_prefix('z').map_or((false, rest), |rest| (true, rest));
+    let (weight, zero) = if rest.is_empty() { ("i8", "") } else { rest.split_at_checked(2)? };
+    let weight_zero = match zero {
+        "" => WeightZero::None,
+        "z" => WeightZero::Tensor,
+        "c" => WeightZero::Channel,
+        _ => return None,
+    };
+    Some((DType::from_name(dtype)?, Quant { weight: DType::from_name(weight)?, input_zero, weight_zero }))
 }
 
 /// Writes sizes as a pattern has them.

@@ -125,6 +125,10 @@ impl Operator for Matmul {
         ("c", axes[usize::from(self.batch == 1)..].to_vec())
     }
 
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
     fn terms(&self) -> i64 {
         self.k
     }

@@ -13,10 +13,10 @@
 //! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
-use super::Workload;
+use super::{Role, WeightZero, Workload};
 use super::epilogue::{StepOperand, applied};
 use super::operands::Operands;
-use super::stage::AxisRole;
+use super::stage::{AxisRole, Loaded};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel};
 
@@ -24,7 +24,7 @@ use crate::ir::{BufferId, DType, Expr, Kernel};
 ///
 /// Its name is the workload's [`kernel_name`](Workload::kernel_name).
 pub fn naive(workload: &Workload) -> Kernel {
-    naive_with_sums(workload, DType::F32)
+    naive_with_sums(workload, workload.sums())
 }
 
 /// [`naive`] with sums in another type, such as the `f16` that tensor cores can add up in: what a user's schedule starts from
@@ -35,7 +35,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     let inputs: Vec<BufferId> = (0..workload.operator_params()).map(|i| params.at(i)).collect();
     let mut results: Vec<BufferId> = vec![];
     for stage in workload.op.get().stages(workload.dtype, sums) {
-        results.push(stage.build(&mut b, &inputs, &results));
+        results.push(stage.build(&mut b, &inputs, &results, &|buffer, of| number(workload, &params, buffer, of)));
     }
     let acc = *results.last().expect("every operator has a stage");
     let axes = workload.op.get().output().1;
@@ -43,12 +43,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     let loops: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(axes.iter().map(|axis| axis.extent)).collect();
     b.nest(&loops, |b, v| {
         let index: Vec<Expr> = v.iter().map(|v| (*v).into()).collect();
-        let find = |role: AxisRole| axes.iter().position(|axis| axis.role == role);
-        let outer = v[find(AxisRole::Channel).expect("every output has channels")];
-        let channel = match find(AxisRole::ChannelBlock) {
-            Some(inner) => outer * axes[inner].extent + v[inner],
-            None => outer.into(),
-        };
+        let channel = channel_at(workload, &index);
         let value = epilogue(workload, Expr::load(acc, index.clone()), &channel, &index, &params);
         b.store(params.output(), index, value);
     });
@@ -64,6 +59,37 @@ pub(crate) fn epilogue(workload: &Workload, sum: Expr, channel: &Expr, index: &[
 /// [`epilogue`] with operands of steps that `read` gives.
 pub(crate) fn epilogue_of(workload: &Workload, sum: Expr, index: &[Expr], read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
     let finished = workload.op.get().finish(sum, index);
-    let value = applied(&workload.epilogue, finished, read);
+    let value = applied(&workload.epilogue, workload.out_dtype, finished, read);
     if workload.out_dtype.is_int() { Expr::Cast(workload.out_dtype, Box::new(value)) } else { value }
+}
+
+/// The zero point of what a stage of a workload on integers reads, where it writes the output at `index`; of what is outside of the
+/// input that itself. None where there is none.
+fn number(w: &Workload, params: &Operands, loaded: Loaded, index: &[Expr]) -> Option<Expr> {
+    if !w.is_quantised() {
+        return None;
+    }
+    let role = match loaded {
+        Loaded::Input(place) => w.op.get().inputs()[place].role,
+        Loaded::Padded | Loaded::Outside => Role::Input,
+    };
+    let zero = |name: &str, at: Expr| Expr::load(params.get(name), vec![at]);
+    match (role, w.quant.weight_zero) {
+        (Role::Input, _) if w.quant.input_zero => Some(zero("input_zero", Expr::Int(0))),
+        (Role::Input, _) if loaded == Loaded::Outside => Some(Expr::Int(0).cast(DType::I32)),
+        (Role::Weight, WeightZero::Tensor) => Some(zero("weight_zero", Expr::Int(0))),
+        (Role::Weight, WeightZero::Channel) => Some(zero("weight_zero", channel_at(w, index))),
+        _ => None,
+    }
+}
+
+/// The output channel of an element.
+fn channel_at(w: &Workload, index: &[Expr]) -> Expr {
+    let axes = w.op.get().output().1;
+    let find = |role: AxisRole| axes.iter().position(|axis| axis.role == role);
+    let outer = index[find(AxisRole::Channel).expect("every output has channels")].clone();
+    match find(AxisRole::ChannelBlock) {
+        Some(inner) => outer * axes[inner].extent + index[inner].clone(),
+        None => outer,
+    }
 }

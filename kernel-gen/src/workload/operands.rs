@@ -63,6 +63,7 @@ impl Operands {
             Per::Channel => vec![channel.clone()],
             Per::Image => vec![self.image(workload, index), channel.clone()],
             Per::Element => index.to_vec(),
+            Per::Tensor => vec![Expr::Int(0)],
         };
         Expr::load(self.get(operand.name), index)
     }

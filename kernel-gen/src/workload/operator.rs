@@ -278,6 +278,12 @@ pub(crate) trait Operator: fmt::Debug {
         vec![]
     }
 
+    /// Whether it is also one of integers of eight bits: its stages but `pad` are then sums of products of the input and the weight,
+    /// or the input itself.
+    fn takes_bytes(&self) -> bool {
+        false
+    }
+
     /// Number of terms behind each element of the last stage, those that meet padding included.
     fn terms(&self) -> i64;
 

@@ -66,6 +66,9 @@ impl Op {
     /// The type of the output where nobody says, if that of the inputs is this one.
     pub(crate) fn output_type(&self, dtype: DType) -> DType {
         let outputs = self.get().kind().outputs;
+        if dtype.is_byte() && self.get().takes_bytes() {
+            return DType::I32;
+        }
         if outputs.contains(&dtype) { dtype } else { outputs[0] }
     }
 

@@ -28,6 +28,10 @@ pub enum Role {
     Residual,
     /// One number for each image and channel.
     Gate,
+    /// What makes a number of an integer or the other way round: a factor, or the scale of the output.
+    Multiplier,
+    /// The integer that stands for 0.
+    ZeroPoint,
     /// The result.
     Output,
 }

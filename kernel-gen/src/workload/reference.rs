@@ -3,6 +3,7 @@
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
+use super::quant;
 use super::resize::Interpolation;
 use super::stage::AxisRole;
 use super::{
@@ -52,6 +53,20 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
                 let (scale, shift) = (next(), next());
                 values.iter_mut().enumerate().for_each(|(i, v)| *v = *v * scale[channel(i)] + shift[channel(i)]);
             }
+            Epilogue::Dequantize => {
+                let multiplier = next();
+                values.iter_mut().enumerate().for_each(|(i, v)| *v *= multiplier[channel(i)]);
+            }
+            Epilogue::Requantize => {
+                let (multiplier, zero) = (next(), next());
+                for (i, v) in values.iter_mut().enumerate() {
+                    *v = quant::saturate(*v as f32 * multiplier[channel(i)] as f32, zero[0], workload.out_dtype);
+                }
+            }
+            Epilogue::Quantize => {
+                let (scale, zero) = (next(), next());
+                values.iter_mut().for_each(|v| *v = quant::saturate(*v as f32 / scale[0] as f32, zero[0], workload.out_dtype));
+            }
             step => values.iter_mut().for_each(|v| *v = activation(*step, *v)),
         }
     }
@@ -68,7 +83,7 @@ pub(super) fn check_lengths(workload: &Workload, inputs: &[&[f64]]) {
 
 /// The sums of a workload; of a pair those of its second half.
 pub(super) fn sums(workload: &Workload, inputs: &[&[f64]]) -> Sums {
-    workload.op.get().reference(workload, inputs)
+    if workload.is_quantised() { quant::sums(workload, inputs) } else { workload.op.get().reference(workload, inputs) }
 }
 
 /// An activation by the formula of its documentation. Maxima and minima keep NaN.
@@ -106,7 +121,10 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
         | Epilogue::ResidualAdd
         | Epilogue::Multiply
         | Epilogue::Gate
-        | Epilogue::ImageBias => {
+        | Epilogue::ImageBias
+        | Epilogue::Dequantize
+        | Epilogue::Requantize
+        | Epilogue::Quantize => {
             unreachable!("{step} has operands")
         }
     }

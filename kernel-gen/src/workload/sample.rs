@@ -6,7 +6,8 @@ use super::number::Number;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{
-    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Slice, Slices, Workload, epilogue,
+    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, Slice, Slices,
+    WeightZero, Workload, epilogue,
 };
 use crate::ir::DType;
 pub use crate::stable::Rng;
@@ -63,6 +64,63 @@ pub fn of_network_size(name: &str, rng: &mut Rng) -> Workload {
             return workload;
         }
     }
+}
+
+/// A small valid workload on integers of eight bits: any operator that takes them, signs, zero points and results.
+pub fn quantised(rng: &mut Rng) -> Workload {
+    let names: Vec<&str> = super::operator_names().filter(|name| takes_bytes(name)).collect();
+    loop {
+        let op = match rng.below(4) {
+            0 => Op::Matmul(matmul(rng)),
+            1 => Op::Conv2d(conv2d(rng)),
+            _ => {
+                let kind = kind(*rng.pick(&names)).expect("it was listed");
+                let Some(op) = draw(kind, rng, |rng| *rng.pick(&EXTENTS)) else { continue };
+                op
+            }
+        };
+        let workload = with_integers(op, rng);
+        if workload.validate().is_ok() && work(&workload) <= 200_000 {
+            return workload;
+        }
+    }
+}
+
+/// An operator on integers of eight bits, with zero points and an epilogue drawn; it may be invalid.
+pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
+    let mut byte = || *rng.pick(&[DType::I8, DType::U8]);
+    let (dtype, weight, out) = (byte(), byte(), byte());
+    let plain = Workload::f32(op).with_dtype(dtype);
+    let weight_zero = *rng.pick(&[WeightZero::None, WeightZero::None, WeightZero::Tensor, WeightZero::Channel]);
+    let quant = match plain.has_weight() {
+        true => Quant { weight, input_zero: rng.one_in(2), weight_zero },
+        false => Quant { input_zero: rng.one_in(2), ..Quant::default() },
+    };
+    let mut steps: Vec<Epilogue> = rng.one_in(2).then_some(Epilogue::Bias).into_iter().collect();
+    let out_dtype = match rng.below(4) {
+        0 => DType::I32,
+        1 => {
+            steps.push(Epilogue::Requantize);
+            out
+        }
+        number => {
+            steps.push(Epilogue::Dequantize);
+            steps.extend(epilogue(rng).into_iter().filter(|step| *step != Epilogue::Bias).take(2));
+            if number == 2 {
+                steps.push(Epilogue::Quantize);
+            }
+            if number == 2 { out } else { *rng.pick(&[DType::F32, DType::F16, DType::Bf16]) }
+        }
+    };
+    Workload { out_dtype, epilogue: steps, quant, ..plain }
+}
+
+/// Whether the operator of that name is also one of integers of eight bits.
+fn takes_bytes(name: &str) -> bool {
+    let kind = kind(name).expect("it was listed");
+    let sizes: Vec<i64> = kind.sizes.iter().map(|size| i64::from(size.role != SizeRole::Padding)).collect();
+    let layout = kind.layouts.first().copied().unwrap_or(ConvLayout::Nchw);
+    (kind.of_sizes)(layout, &sizes).is_some_and(|op| op.get().takes_bytes())
 }
 
 /// Multiply-adds, or elements of the output if that is more.
@@ -246,7 +304,7 @@ pub fn any_size(rng: &mut Rng) -> Workload {
         let out_dtype = if rng.one_in(4) { *rng.pick(&[DType::F32, DType::F16, DType::Bf16]) } else { dtype };
         let math = if dtype == DType::F32 && rng.one_in(3) { *rng.pick(&Math::ALL) } else { Math::default() };
         let epilogue = if rng.one_in(2) { vec![] } else { epilogue(rng) };
-        let workload = Workload { op, dtype, out_dtype, math, epilogue };
+        let workload = Workload { op, dtype, out_dtype, math, epilogue, quant: Quant::default() };
         if workload.validate().is_ok() {
             return workload;
         }
@@ -404,6 +462,9 @@ fn of_param(param: &Param, rng: &mut Rng) -> f64 {
         // Any integer is one: most are small, on either side of 0.
         Role::Index if rng.one_in(16) => rng.between(i32::MIN.into(), i32::MAX.into()) as f64,
         Role::Index => rng.between(-64, 64) as f64,
+        // Sums of many products become all integers of eight bits, and some go beyond them.
+        Role::Multiplier => rng.between(1, 255) as f64 / 2f64.powi(rng.between(10, 24) as i32),
+        Role::Bias if param.dtype == DType::I32 => rng.between(-30_000, 30_000) as f64,
         _ => element(param.dtype, rng),
     }
 }
@@ -412,6 +473,8 @@ fn element(dtype: DType, rng: &mut Rng) -> f64 {
     match dtype {
         // Eight significant bits are what a bfloat16 has.
         DType::F16 | DType::Bf16 => rng.between(-128, 127) as f64 / 128.0,
+        DType::I8 => rng.between(-128, 127) as f64,
+        DType::U8 => rng.between(0, 255) as f64,
         _ => rng.between(-(1 << 23), (1 << 23) - 1) as f64 / f64::from(1 << 23),
     }
 }

@@ -7,7 +7,7 @@
 use super::bound::{Reference, reference_with_bounds, with_epilogue};
 use super::reference::{Activation, Filter, sums};
 use super::sample::{self, Rng};
-use super::{Conv2d, ConvLayout, Epilogue, Math, Op, Workload};
+use super::{Conv2d, ConvLayout, Epilogue, Math, Op, Quant, Workload};
 use crate::ir::DType;
 
 /// The special values of a type, with their names: all are numbers that the type holds exactly, or none at all. Integers are those of
@@ -131,7 +131,7 @@ pub fn small(rng: &mut Rng) -> Workload {
             0 => vec![Epilogue::Bias, *rng.pick(&[Epilogue::Relu, Epilogue::Relu6])],
             _ => sample::epilogue(rng),
         };
-        let workload = Workload { op, dtype, out_dtype, math, epilogue };
+        let workload = Workload { op, dtype, out_dtype, math, epilogue, quant: Quant::default() };
         if workload.validate().is_ok() && sample::work(&workload) <= most {
             return workload;
         }

@@ -153,30 +153,68 @@ impl Stage {
     }
 
     /// Adds the stage to a kernel that has the operator's operands and the results of the stages before it; returns its tensor.
-    pub(crate) fn build(&self, b: &mut KernelBuilder, inputs: &[BufferId], results: &[BufferId]) -> BufferId {
+    /// `number` makes of a load of an operand, or of the padded one, the number that it stands for; of the padding's outside, too.
+    pub(crate) fn build(
+        &self,
+        b: &mut KernelBuilder,
+        inputs: &[BufferId],
+        results: &[BufferId],
+        number: &dyn Fn(Loaded, &[Expr]) -> Option<Expr>,
+    ) -> BufferId {
         let to = b.alloc(self.name, self.dtype, &self.shape, Scope::Global);
         b.nest(&self.loops, |b, v| {
             let buffer = |n: u32| if n < RESULTS { inputs[n as usize] } else { results[(n - RESULTS) as usize] };
-            let here = |e: &Expr| {
-                e.clone().map(&mut |e| match e {
-                    Expr::Var(VarId(i)) => v[i as usize].into(),
-                    Expr::Load(BufferId(n), indices) => Expr::Load(buffer(n), indices),
-                    other => other,
-                })
+            let moved = |e: Expr| match e {
+                Expr::Var(VarId(i)) => v[i as usize].into(),
+                Expr::Load(BufferId(n), indices) => Expr::Load(buffer(n), indices),
+                other => other,
             };
-            let (indices, value) = (self.index.iter().map(here).collect::<Vec<Expr>>(), here(&self.value));
+            let indices: Vec<Expr> = self.index.iter().map(|e| e.clone().map(&mut |e| moved(e))).collect();
+            let value = self.value.clone().map(&mut |e| {
+                let loaded = match &e {
+                    Expr::Load(BufferId(n), _) if self.name != "pad" && *n < RESULTS => Some(Loaded::Input(*n as usize)),
+                    Expr::Load(..) if self.name != "pad" => Some(Loaded::Padded),
+                    Expr::Float(..) => Some(Loaded::Outside),
+                    _ => None,
+                };
+                let zero = loaded.and_then(|loaded| number(loaded, &indices));
+                match (loaded, zero) {
+                    (Some(Loaded::Outside), Some(zero)) => zero,
+                    (_, Some(zero)) => moved(e) - zero,
+                    _ => moved(e),
+                }
+            });
             let Some((op, first)) = self.combine.reduction() else { return b.store(to, indices, value) };
             let over = v[v.len() - self.reduce..].to_vec();
             b.push(Stmt::Reduce {
                 buffer: to,
                 indices,
                 op,
-                init: Expr::Float(first, self.dtype.compute()),
+                init: identity(first, self.dtype),
                 value,
                 over,
             });
         });
         to
+    }
+}
+
+/// What an expression of a stage reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loaded {
+    /// The operand of that position.
+    Input(usize),
+    /// The result of a stage before, which is the padded input.
+    Padded,
+    /// What is outside of the input.
+    Outside,
+}
+
+/// What a combination begins with, in a type.
+fn identity(first: f64, dtype: DType) -> Expr {
+    match dtype.limits() {
+        Some((low, high)) => Expr::Int((first as i64).clamp(low, high)).cast(dtype),
+        None => Expr::Float(first, dtype.compute()),
     }
 }
 

@@ -46,6 +46,7 @@ mod operators;
 mod own_cuda;
 mod planes;
 mod pointwise;
+mod quantised;
 #[cfg(feature = "networks")]
 mod random_network;
 #[cfg(feature = "cli")]

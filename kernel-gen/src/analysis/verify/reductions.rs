@@ -120,12 +120,14 @@ fn is_identity(op: ReduceOp, init: &Expr, dtype: DType) -> bool {
         DType::F32 | DType::Bf16 => f64::from(f32::MIN),
         DType::F16 => -65504.0,
         DType::I64 => i64::MIN as f64,
-        DType::I32 | DType::Bool => f64::from(i32::MIN),
+        DType::I32 | DType::I8x4 | DType::U8x4 | DType::Bool => f64::from(i32::MIN),
+        DType::I8 => f64::from(i8::MIN),
+        DType::U8 => 0.0,
     };
     match op {
         ReduceOp::Add => value == 0.0,
         ReduceOp::Mul => value == 1.0,
         ReduceOp::Max => value <= lowest,
-        ReduceOp::Min => value >= -lowest || dtype == DType::I32 && value >= f64::from(i32::MAX),
+        ReduceOp::Min => value >= dtype.limits().map_or(-lowest, |(_, most)| most as f64),
     }
 }

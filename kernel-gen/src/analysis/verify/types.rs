@@ -82,6 +82,7 @@ impl<'k> Types<'k> {
             Expr::Var(v) => self.most[v.0 as usize],
             Expr::Float(..) => 1,
             Expr::Cast(dtype, _) if dtype.is_float() => 1,
+            Expr::Load(b, _) if self.kernel.buffer(*b).dtype.is_byte() => 1 << 8,
             Expr::Load(b, _) if self.kernel.buffer(*b).dtype.is_int() => 1 << 40,
             Expr::Load(..) => 1,
             Expr::Unary(_, a) | Expr::Broadcast(a, _) | Expr::Cast(_, a) => self.magnitude(a),
@@ -95,6 +96,7 @@ impl<'k> Types<'k> {
                     // Comparisons subtract their sides.
                     BinOp::Add | BinOp::Sub | BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => x.saturating_add(y),
                     BinOp::Mul => x.saturating_mul(y),
+                    BinOp::Dot4 => 1 << 18,
                     _ => x.max(y),
                 }
             }
@@ -107,7 +109,8 @@ impl<'k> Types<'k> {
         for value in values {
             let t = self.of(value)?;
             let same_class =
-                b.dtype.is_float() == t.dtype.is_float() && (b.dtype == DType::Bool) == (t.dtype == DType::Bool);
+                b.dtype.is_float() == t.dtype.is_float() && (b.dtype == DType::Bool) == (t.dtype == DType::Bool)
+                    && (b.dtype == t.dtype || !b.dtype.is_word() && !t.dtype.is_word());
             if !same_class {
                 return Err(format!("a value of type {t} is stored to {}, which holds {}", b.name, b.dtype));
             }
@@ -168,7 +171,7 @@ impl<'k> Types<'k> {
                 let t = self.of(a)?;
                 let fits = match op {
                     UnOp::Not => t.dtype == DType::Bool,
-                    UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
+                    UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool && !t.dtype.is_word(),
                     UnOp::Sqrt | UnOp::Exp | UnOp::Exp2 | UnOp::Log => t.dtype.is_float(),
                     UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
@@ -179,18 +182,25 @@ impl<'k> Types<'k> {
             Expr::Binary(op, a, b) => {
                 let (x, y) = (self.of(a)?, self.of(b)?);
                 let lanes = common_lanes(&[x, y]).ok_or_else(|| format!("{x} meets {y} in {}", text(e)))?;
-                let fits = x.dtype == y.dtype
+                let same = x.dtype == y.dtype || *op == BinOp::Dot4;
+                let fits = same
                     && match op {
+                        BinOp::Dot4 => x.dtype.is_word() && y.dtype.is_word(),
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),
                         BinOp::Pow | BinOp::Fmod => x.dtype.is_float(),
-                        _ => x.dtype != DType::Bool,
+                        _ => x.dtype != DType::Bool && !x.dtype.is_word(),
                     };
                 if !fits {
                     return Err(format!("{x} meets {y} in {}", text(e)));
                 }
-                Ok(Type { dtype: if op.is_predicate() { DType::Bool } else { x.dtype }, lanes })
+                let dtype = match op {
+                    BinOp::Dot4 => DType::I32,
+                    op if op.is_predicate() => DType::Bool,
+                    _ => x.dtype,
+                };
+                Ok(Type { dtype, lanes })
             }
             Expr::Select(c, a, b) => {
                 let (c, x, y) = (self.of(c)?, self.of(a)?, self.of(b)?);

@@ -105,7 +105,7 @@ impl<'r> Plan<'r> {
         let mut found = vec![];
         let mut reasons = vec![];
         for template in registry.iter().filter(|t| named.is_empty() || named.iter().any(|n| n.name() == t.name())) {
-            if let Err(reason) = template.applies(workload, target) {
+            if let Err(reason) = template.admits(workload, target) {
                 reasons.push(format!("{}: {reason}", template.name()));
                 continue;
             }

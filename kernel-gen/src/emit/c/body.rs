@@ -20,7 +20,10 @@ pub(super) type Body<'a> = Printer<'a, C>;
 
 /// What the C emitter alone keeps while it emits a function.
 pub(super) struct C {
+    /// The level whose vectors are used.
     pub(super) isa: Isa,
+    /// Whether the level adds up products of bytes in one instruction.
+    pub(super) dots: bool,
     pub(super) places: BTreeMap<BufferId, Place>,
     pub(super) workspace_bytes: i64,
     pub(super) worker_bytes: i64,
@@ -60,6 +63,7 @@ impl Dialect for C {
             Common::Min(d) | Common::Max(d) => Helper::MinMax(d),
             Common::Widen(d) => Helper::Widen(d),
             Common::Narrow(d) => Helper::Narrow(d),
+            Common::Dot4(signed) => Helper::Dot4(signed),
         }
     }
 

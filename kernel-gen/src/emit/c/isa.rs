@@ -18,6 +18,10 @@ pub enum Isa {
     X86_64V4,
     /// 64-bit Arm with Advanced SIMD.
     Aarch64,
+    /// [`Isa::X86_64V3`] with AVX-VNNI: products of bytes are added up four at a time.
+    X86_64V3Vnni,
+    /// [`Isa::X86_64V4`] with AVX-512 VNNI, likewise.
+    X86_64V4Vnni,
 }
 
 impl Stored for Isa {
@@ -32,7 +36,15 @@ impl Stored for Isa {
 
 impl Isa {
     /// All of them.
-    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::X86_64, Isa::X86_64V3, Isa::X86_64V4, Isa::Aarch64];
+    pub const ALL: [Isa; 7] = [
+        Isa::Portable,
+        Isa::X86_64,
+        Isa::X86_64V3,
+        Isa::X86_64V3Vnni,
+        Isa::X86_64V4,
+        Isa::X86_64V4Vnni,
+        Isa::Aarch64,
+    ];
 
     /// The name that targets and specs use.
     pub fn name(self) -> &'static str {
@@ -42,6 +54,8 @@ impl Isa {
             Isa::X86_64V3 => "x86-64-v3",
             Isa::X86_64V4 => "x86-64-v4",
             Isa::Aarch64 => "aarch64",
+            Isa::X86_64V3Vnni => "x86-64-v3-vnni",
+            Isa::X86_64V4Vnni => "x86-64-v4-vnni",
         }
     }
 
@@ -63,9 +77,23 @@ impl Isa {
     pub fn vector_bytes(self) -> usize {
         match self {
             Isa::Portable | Isa::X86_64 | Isa::Aarch64 => 16,
-            Isa::X86_64V3 => 32,
-            Isa::X86_64V4 => 64,
+            Isa::X86_64V3 | Isa::X86_64V3Vnni => 32,
+            Isa::X86_64V4 | Isa::X86_64V4Vnni => 64,
         }
+    }
+
+    /// The level whose vectors it has: itself, or the one that it adds instructions to.
+    pub(super) fn vectors(self) -> Isa {
+        match self {
+            Isa::X86_64V3Vnni => Isa::X86_64V3,
+            Isa::X86_64V4Vnni => Isa::X86_64V4,
+            other => other,
+        }
+    }
+
+    /// Whether one instruction adds up four products of bytes.
+    pub(super) fn has_dots(self) -> bool {
+        self != self.vectors()
     }
 
     /// What the compiler must be told, apart from the flags that all levels share.
@@ -76,13 +104,15 @@ impl Isa {
             Isa::X86_64V3 => &["-march=x86-64-v3"],
             // GCC would use half of each register by default.
             Isa::X86_64V4 => &["-march=x86-64-v4", "-mprefer-vector-width=512"],
+            Isa::X86_64V3Vnni => &["-march=x86-64-v3", "-mavxvnni"],
+            Isa::X86_64V4Vnni => &["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"],
             Isa::Aarch64 => &["-march=armv8-a"],
         }
     }
 
     /// Whether `<immintrin.h>` has intrinsics for this level that helpers use.
     pub(super) fn is_x86(self) -> bool {
-        matches!(self, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4)
+        matches!(self.vectors(), Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4)
     }
 
     /// Whether the level is one of an architecture, as Rust calls it.
@@ -90,7 +120,7 @@ impl Isa {
         match self {
             Isa::Portable => true,
             Isa::Aarch64 => arch == "aarch64",
-            Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4 => arch == "x86_64",
+            _ => arch == "x86_64",
         }
     }
 
@@ -110,6 +140,10 @@ impl Isa {
                 let wide = detected!("avx512f") && detected!("avx512bw") && detected!("avx512cd");
                 Isa::X86_64V3.runs_here() && wide && detected!("avx512dq") && detected!("avx512vl")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64V3Vnni => Isa::X86_64V3.runs_here() && detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64V4Vnni => Isa::X86_64V4.runs_here() && detected!("avx512vnni"),
             #[cfg(target_arch = "aarch64")]
             Isa::Aarch64 => true,
             #[allow(unreachable_patterns)]
@@ -117,7 +151,7 @@ impl Isa {
         }
     }
 
-    /// The widest level that runs here.
+    /// The widest level that runs here, but those that only add instructions for bytes.
     pub fn best_here() -> Isa {
         [Isa::X86_64V4, Isa::X86_64V3, Isa::X86_64, Isa::Aarch64]
             .into_iter()
@@ -142,7 +176,7 @@ mod tests {
         let error = Isa::of_target("x86-64-v5").unwrap_err().to_string();
         assert_eq!(
             error,
-            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v4, aarch64, and `x86-64-v5` is none of them"
+            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v3-vnni, x86-64-v4, x86-64-v4-vnni, aarch64, and `x86-64-v5` is none of them"
         );
     }
 }

@@ -148,9 +148,10 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let mut prelude = Prelude::new();
     let mut bodies = vec![];
     for phase in &layout.phases {
-        let registers = registers::files(kernel, isa, &phase.body, &mut names)?;
+        let registers = registers::files(kernel, isa.vectors(), &phase.body, &mut names)?;
         let own = C {
-            isa,
+            isa: isa.vectors(),
+            dots: isa.has_dots(),
             places: layout.places.clone(),
             workspace_bytes: layout.workspace_bytes,
             worker_bytes: layout.worker_bytes,
@@ -177,8 +178,8 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
         bodies.push(FunctionBody { text: body.out, extent: phase.extent, first: phase.first, parallel });
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
-    let helpers = prelude::functions(&prelude, isa);
-    let (prelude, parameters) = (prelude::text(&prelude, isa), parameters(kernel, &names));
+    let helpers = prelude::functions(&prelude, isa.vectors());
+    let (prelude, parameters) = (prelude::text(&prelude, isa.vectors()), parameters(kernel, &names));
     let takes_units = kernel.size.is_some();
     Ok(Unnamed { isa, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes })
 }

@@ -13,6 +13,9 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
         DType::F16 | DType::Bf16 => "uint16_t",
         DType::I64 => "int64_t",
         DType::I32 => "int32_t",
+        DType::I8 => "int8_t",
+        DType::U8 => "uint8_t",
+        DType::I8x4 | DType::U8x4 => "uint32_t",
         DType::Bool => "uint8_t",
     }
 }
@@ -33,6 +36,16 @@ impl Vector {
     /// The smallest vector that holds `lanes` elements: registers are at least 16 bytes.
     pub(super) fn holding(dtype: DType, lanes: usize) -> Vector {
         Vector { dtype, width: lanes.next_power_of_two().max(16 / dtype.bytes()) }
+    }
+
+    /// The vector that so many elements are loaded into: words of bytes are taken for integers of their size. None if there is no
+    /// such.
+    pub(super) fn of(dtype: DType, lanes: usize) -> Option<Vector> {
+        match dtype {
+            DType::I8x4 | DType::U8x4 => Some(Vector::holding(DType::I32, lanes)),
+            DType::Bool | DType::I64 => None,
+            _ => Some(Vector::holding(dtype.compute(), lanes)),
+        }
     }
 
     pub(super) fn bytes(self) -> usize {

@@ -79,7 +79,10 @@ impl Body<'_> {
         match e {
             Expr::Broadcast(a, _) => self.vector(a, c),
             Expr::Binary(op, a, b) => {
-                if !ty.dtype.is_float() {
+                if let Some((sum, x, y)) = dot4(e) {
+                    return self.vector_dot4(sum, x, y, c);
+                }
+                if !ty.dtype.is_float() && ty.dtype != DType::I32 {
                     return Err(NoVector::Lanes);
                 }
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
@@ -119,10 +122,20 @@ impl Body<'_> {
                 self.vector(a, c)
             }
             Expr::Cast(d @ (DType::F32 | DType::F64), a) => {
-                let Value::Vector(a, _) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 let v = Vector::holding(*d, usize::from(c.len));
                 // Both sides need the same number of lanes.
-                if usize::from(c.len) != v.width || v.width < 4 {
+                if of.width != v.width || v.width < 4 {
+                    return Err(NoVector::Lanes);
+                }
+                let name = self.prelude.call(Helper::Type(v));
+                Ok(Value::Vector(Text::new(format!("__builtin_convertvector({}, {name})", a.text), PRIMARY), v))
+            }
+            Expr::Cast(d @ (DType::I32 | DType::I8 | DType::U8), a) if a.ty(self.kernel).dtype == DType::F32 => {
+                let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let v = Vector::holding(d.compute(), usize::from(c.len));
+                // What is stored as a byte afterwards loses the upper bits there.
+                if of.width != v.width {
                     return Err(NoVector::Lanes);
                 }
                 let name = self.prelude.call(Helper::Type(v));
@@ -131,6 +144,21 @@ impl Body<'_> {
             Expr::Load(b, idx) => self.vector_load(*b, idx, c),
             _ => Err(NoVector::Lanes),
         }
+    }
+
+    /// [`BinOp::Dot4`] of two vectors of words, added to a vector of sums.
+    fn vector_dot4(&mut self, sum: Option<&Expr>, x: &Expr, y: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let v = Vector::holding(DType::I32, usize::from(c.len));
+        let signed = [x, y].map(|e| e.ty(self.kernel).dtype == DType::I8x4);
+        let sum = sum.map_or(Ok(Value::Scalar(Text::new("0", PRIMARY))), |sum| self.vector(sum, c))?;
+        let values = [sum, self.vector(x, c)?, self.vector(y, c)?];
+        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let [sum, x, y] = values.map(|value| self.splat(value, v).text);
+        let at_once = self.own.dots && signed == [false, true];
+        let dot4 = self.prelude.call(Helper::VectorDot4(v, signed, at_once));
+        Ok(Value::Vector(Text::new(format!("{dot4}({sum}, {x}, {y})"), PRIMARY), v))
     }
 
     /// What `f` gives where a condition holds: memory that is read there need not be there otherwise, so nothing may be moved out.
@@ -293,10 +321,7 @@ impl Body<'_> {
 
     fn vector_load(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Value, NoVector> {
         let dtype = self.kernel.buffer(b).dtype;
-        if !matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::I32) {
-            return Err(NoVector::Lanes);
-        }
-        let v = Vector::holding(dtype.compute(), usize::from(c.len));
+        let Some(v) = Vector::of(dtype, usize::from(c.len)) else { return Err(NoVector::Lanes) };
         let whole = usize::from(c.len) == v.width;
         if let Some((group, first)) = self.held(b, idx, c.start)? {
             if first == 0 && group.vector == Some(v) {
@@ -496,6 +521,18 @@ impl Body<'_> {
 /// Whether `select(cond, a, b)` is `a` where that is larger than `b`.
 fn is_larger(cond: &Expr, a: &Expr, b: &Expr) -> bool {
     matches!(cond, Expr::Binary(BinOp::Lt, low, high) if **low == *b && **high == *a)
+}
+
+/// The sum, if there is one, and the words of an expression that adds up products of bytes.
+pub(super) fn dot4(e: &Expr) -> Option<(Option<&Expr>, &Expr, &Expr)> {
+    match e {
+        Expr::Binary(BinOp::Dot4, x, y) => Some((None, x, y)),
+        Expr::Binary(BinOp::Add, sum, dot) => match &**dot {
+            Expr::Binary(BinOp::Dot4, x, y) => Some((Some(sum), x, y)),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Whether every lane is zero.

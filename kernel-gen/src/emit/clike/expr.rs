@@ -120,7 +120,7 @@ impl<D: Dialect> Printer<'_, D> {
             Expr::Cast(d, a) if a.ty(self.kernel).dtype.is_int() => {
                 let from = a.ty(self.kernel).dtype;
                 let a = self.integer(a)?;
-                match if D::NARROW { *d == DType::I32 && a.wide } else { *d != from } {
+                match if D::NARROW { *d == DType::I32 && a.wide || d.is_byte() } else { *d != from } {
                     true => leaf(Self::cast(*d, &a.text), false),
                     false => a,
                 }
@@ -139,6 +139,12 @@ impl<D: Dialect> Printer<'_, D> {
     }
 
     fn integer_binary(&mut self, op: BinOp, a: &Expr, b: &Expr, whole: &Expr) -> Result<Integer, EmitError> {
+        if op == BinOp::Dot4 {
+            return self.dot4(None, a, b);
+        }
+        if let (BinOp::Add, Expr::Binary(BinOp::Dot4, x, y)) = (op, b) {
+            return self.dot4(Some(a), x, y);
+        }
         let fits = bounds(whole, &self.ranges).is_some_and(fits);
         let natural = |e: &Expr, least: i64| bounds(e, &self.ranges).is_some_and(|(lo, _)| lo >= least);
         // The languages truncate; the same as floor where neither side is negative.
@@ -163,6 +169,14 @@ impl<D: Dialect> Printer<'_, D> {
             Some(text) => Ok(Integer { text, wide }),
             None => Err(Self::unsupported(&format!("the integer operator {op:?}"))),
         }
+    }
+
+    /// The sum of the products of the bytes of two words, and of another number if there is one.
+    fn dot4(&mut self, sum: Option<&Expr>, a: &Expr, b: &Expr) -> Result<Integer, EmitError> {
+        let dot4 = self.common(Common::Dot4([a, b].map(|e| e.ty(self.kernel).dtype == DType::I8x4)));
+        let sum = sum.map_or(Ok("0".to_string()), |sum| self.index(sum))?;
+        let (a, b) = (self.scalar(a)?, self.scalar(b)?);
+        Ok(Integer { text: Text::new(format!("{dot4}({sum}, {}, {})", a.text, b.text), PRIMARY), wide: !D::NARROW })
     }
 
     /// A condition, or a number that is no integer.

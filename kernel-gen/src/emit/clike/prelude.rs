@@ -29,6 +29,13 @@ pub(crate) enum Common {
     Widen(DType),
     /// `float` to a 16-bit float, rounding to nearest even.
     Narrow(DType),
+    /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
+    Dot4([bool; 2]),
+}
+
+/// The letters of operands with and without signs, as names of functions have them.
+pub(crate) fn signs(signed: [bool; 2]) -> String {
+    signed.map(|signed| if signed { 's' } else { 'u' }).iter().collect()
 }
 
 /// The helpers that a source uses so far.

@@ -5,7 +5,7 @@ use super::expr::Integer;
 use super::lanes::{as_store, lanes};
 use crate::analysis::range::bounds;
 use crate::emit::EmitError;
-use crate::ir::{DType, Expr, For, LoopKind, ReduceOp, Stmt, VarId};
+use crate::ir::{BinOp, DType, Expr, For, LoopKind, ReduceOp, Stmt, VarId};
 use std::fmt::Display;
 
 impl<D: Dialect> Printer<'_, D> {
@@ -158,7 +158,8 @@ impl<D: Dialect> Printer<'_, D> {
             }
             Stmt::Reduce { buffer, indices, op, value, .. } => {
                 let dtype = self.kernel.buffer(*buffer).dtype;
-                if *op != ReduceOp::Add || dtype != dtype.compute() {
+                let is_dot = matches!(value, Expr::Binary(BinOp::Dot4, ..));
+                if *op != ReduceOp::Add || dtype != dtype.compute() || is_dot {
                     return self.scalar_update(&as_store(*buffer, indices, *op, value));
                 }
                 let text = self.scalar(value)?.text;

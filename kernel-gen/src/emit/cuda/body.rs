@@ -89,6 +89,7 @@ impl Dialect for Cuda {
             Common::Max(d) => Helper::FloatMax(d),
             Common::Widen(d) => Helper::Widen(d),
             Common::Narrow(d) => Helper::Narrow(d),
+            Common::Dot4(signed) => Helper::Dot4(signed),
         }
     }
 

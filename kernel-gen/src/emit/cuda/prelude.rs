@@ -15,6 +15,9 @@ pub(super) fn cuda_type(dtype: DType) -> &'static str {
         DType::F16 | DType::Bf16 => "unsigned short",
         DType::I64 => "long long",
         DType::I32 => "int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::I8x4 | DType::U8x4 => "unsigned",
         DType::Bool => "unsigned char",
     }
 }
@@ -44,6 +47,8 @@ pub(super) enum Helper {
     Narrow(DType),
     /// Two `float`s to two packed 16-bit floats.
     NarrowPair(DType),
+    /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
+    Dot4([bool; 2]),
     /// The place of an element under an address map of so many bytes a row.
     Swizzle { row: u32, element: u32 },
     /// An instruction.
@@ -66,6 +71,7 @@ impl prelude::Helper for Helper {
             Helper::Narrow(d) => format!("f32_to_{d}"),
             Helper::NarrowPair(d) => format!("f32_to_{d}x2"),
             Helper::Swizzle { row, element } => format!("swizzle_{row}_{element}"),
+            Helper::Dot4(signed) => format!("dot4_{}", prelude::signs(signed)),
             Helper::Ptx(p) => p.name(),
         }
     }
@@ -118,6 +124,16 @@ impl Helper {
             // 16-byte units of a row are exchanged by the row's number, which is in the address bits three higher.
             Helper::Swizzle { row, element } => {
                 format!("KG_FN int {name}(int i) {{\n  return i ^ (i >> 3 & {:#x});\n}}\n", (row - 16) / element)
+            }
+            // PTX ISA 8.7, section 9.7.1, "dp4a": from sm_61 on.
+            Helper::Dot4(signed) => {
+                let [a, b] = signed.map(|signed| if signed { "s32" } else { "u32" });
+                let sum = if signed == [false; 2] { "unsigned" } else { "int" };
+                format!(
+                    "KG_FN int {name}(int sum, unsigned a, unsigned b) {{\n  {sum} r;\n  \
+                     asm(\"dp4a.{a}.{b} %0, %1, %2, %3;\" : \"=r\"(r) : \"r\"(a), \"r\"(b), \"r\"(sum));\n  \
+                     return (int)r;\n}}\n"
+                )
             }
             Helper::Ptx(p) => p.text(arch),
             Helper::NarrowPair(d) => format!(

@@ -350,6 +350,8 @@ fn vector_type(dtype: DType, width: i64) -> &'static str {
         (DType::F64, _) => "double2",
         (DType::I32, 2) => "int2",
         (DType::I32, _) => "int4",
+        (DType::I8x4 | DType::U8x4, 2) => "uint2",
+        (DType::I8x4 | DType::U8x4, _) => "uint4",
         (DType::I64, _) => "longlong2",
         (_, 2) => "unsigned",
         (_, 4) => "uint2",

@@ -195,6 +195,9 @@ impl CParam {
             DType::F16 | DType::Bf16 => "u16",
             DType::I64 => "i64",
             DType::I32 => "i32",
+            DType::I8 => "i8",
+            DType::U8 => "u8",
+            DType::I8x4 | DType::U8x4 => "u32",
             DType::Bool => "u8",
         };
         format!("*{} {element}", if self.written { "mut" } else { "const" })

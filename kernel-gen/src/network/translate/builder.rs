@@ -6,7 +6,7 @@ use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor, is_shape};
 use crate::workload::operator::{Shared, Values};
 use crate::workload::operators::kind;
-use crate::workload::{ConvLayout, Epilogue, Math, Number, Slices, Workload, reference};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Quant, Slices, Workload, reference};
 use std::collections::BTreeMap;
 
 /// Most elements of all constants that are computed.
@@ -200,7 +200,7 @@ impl Builder {
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
         let dtype = DType::F32;
         let out_dtype = op.output_type(dtype);
-        let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue };
+        let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue, quant: Quant::default() };
         workload.validate().map_err(|error| invalid(error.cause(), error.help()))?;
         let params = workload.params();
         let expected: Vec<i64> = params.iter().map(|p| p.elements()).collect();

@@ -93,7 +93,7 @@ fn take(
         (None, None) => return Err(wrong(LineError::NoTarget)),
     };
     let named = line.templates.iter().filter_map(|name| registry.find(name));
-    let template = named.into_iter().find(|t| t.applies(&line.workload, target).is_ok());
+    let template = named.into_iter().find(|t| t.admits(&line.workload, target).is_ok());
     let space = template.and_then(|t| t.space(&line.workload, target).ok().map(|space| (t, space)));
     let Some((template, space)) = space else {
         let offered = registry.applicable(&line.workload, target).map(|t| t.name().to_string()).collect();

@@ -32,6 +32,10 @@ impl Template for Plain {
         t.cpu().map(drop).ok_or("for CPUs".to_string())
     }
 
+    fn takes_integers(&self) -> bool {
+        true
+    }
+
     fn space(&self, _: &Workload, _: &Target) -> Result<Space, TemplateError> {
         Ok(Space::builder().knob("vectors", [1, 2, 4]).build()?)
     }

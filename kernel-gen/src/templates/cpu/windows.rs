@@ -283,7 +283,7 @@ impl Planes<'_> {
                 }
                 index.push(ow);
                 let value =
-                    applied(&self.w.epilogue, value, &|operand| self.params.read(self.w, operand, &channel, &index));
+                    applied(&self.w.epilogue, self.w.out_dtype, value, &|operand| self.params.read(self.w, operand, &channel, &index));
                 b.store(self.params.output(), index, value);
             });
         });

@@ -100,6 +100,8 @@ pub trait Family: Send + Sync + 'static {
     const VERSION: u32 = 1;
     /// What [`Plan::fits`] requires, as a refused config is told; empty where every config fits.
     const LIMITS: &'static str = "tiles divide; registers and shared memory suffice, and all have something to do";
+    /// [`Template::takes_integers`].
+    const TAKES_INTEGERS: bool = false;
     /// [`Template::longest_early_us`].
     const LONGEST_EARLY_US: f64 = 4.0;
     /// Knobs that fit wherever any do; none where the family has its own [`check`](Family::check).
@@ -202,6 +204,10 @@ impl<F: Family> Template for F {
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
         let (problem, gpu) = (F::problem(w, t)?, device(t)?);
         F::check(&Case { w, gpu, problem })
+    }
+
+    fn takes_integers(&self) -> bool {
+        F::TAKES_INTEGERS
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {

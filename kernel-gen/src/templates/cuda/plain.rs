@@ -68,6 +68,7 @@ impl Plan for Sizes {
 impl Family for PlainCuda {
     const NAME: &'static str = "plain_cuda";
     const LIMITS: &'static str = "";
+    const TAKES_INTEGERS: bool = true;
     type Problem = ();
     type Knobs = Sizes;
     type Plan<'a> = Sizes;

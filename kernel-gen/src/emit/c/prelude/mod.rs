@@ -4,11 +4,11 @@ mod text;
 
 use super::Isa;
 use super::types::{MOST_LANES, Vector, c_type};
-use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
+use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two, signs};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, gather, half, hold, larger, load, load_between, load_even, load_even_between, load_part,
-    map, min_max, pick_between, pick_from, scatter, splat, spread, store, store_even, store_part, transpose,
+    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, larger, load, load_between, load_even, load_even_between, load_part,
+    map, min_max, pick_between, pick_from, scatter, splat, spread, store, store_even, store_part, transpose, vector_dot4,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -32,6 +32,8 @@ pub(super) enum Helper {
     Widen(DType),
     /// `float` to `uint16_t`, rounding to nearest even.
     Narrow(DType),
+    /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
+    Dot4([bool; 2]),
     /// A vector of equal lanes.
     Splat(Vector),
     /// A whole vector from memory of a type.
@@ -62,6 +64,9 @@ pub(super) enum Helper {
     StoreEven(Vector),
     /// The lanes from `low` to before `high` of one vector, the others of another.
     PickBetween(Vector),
+    /// Lane-wise the sum of the products of the bytes of two words, added to an `int`; whether those of each have signs, and
+    /// whether the level has the instruction.
+    VectorDot4(Vector, [bool; 2], bool),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
@@ -90,6 +95,8 @@ impl prelude::Helper for Helper {
             Helper::MinMax(d) => d.name().into(),
             Helper::Widen(d) => format!("{d}_to_f32"),
             Helper::Narrow(d) => format!("f32_to_{d}"),
+            Helper::Dot4(signed) => format!("dot4_{}", signs(signed)),
+            Helper::VectorDot4(v, signed, _) => format!("dot4_{}_{v}", signs(signed)),
             Helper::Splat(v) => format!("splat_{v}"),
             Helper::Load(v, d) => format!("load_{}", from(v, d)),
             Helper::LoadPart(v, d) => format!("load_part_{}", from(v, d)),
@@ -119,10 +126,10 @@ impl prelude::Helper for Helper {
 
     fn needs(self) -> Vec<Helper> {
         let mut all = match self {
-            Helper::Load(v, d) | Helper::LoadPart(v, d) | Helper::Gather(v, d) if d != v.dtype => {
+            Helper::Load(v, d) | Helper::LoadPart(v, d) | Helper::Gather(v, d) if widens(v, d) => {
                 vec![Helper::Unroll, Helper::Widen(d)]
             }
-            Helper::Store(v, d) | Helper::StorePart(v, d) | Helper::Scatter(v, d) if d != v.dtype => {
+            Helper::Store(v, d) | Helper::StorePart(v, d) | Helper::Scatter(v, d) if widens(v, d) => {
                 vec![Helper::Unroll, Helper::Narrow(d)]
             }
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
@@ -149,6 +156,11 @@ impl prelude::Helper for Helper {
     }
 }
 
+/// Whether elements of a type become floats where they are loaded, which takes a function of its own.
+fn widens(v: Vector, d: DType) -> bool {
+    d != v.dtype && d.is_float()
+}
+
 impl Helper {
     /// The vector that it is about.
     fn vector(self) -> Option<Vector> {
@@ -162,7 +174,7 @@ impl Helper {
             | Helper::VectorMax(v)
             | Helper::VectorLarger(v)
             | Helper::Transpose(v) => Some(v),
-            Helper::Spread(v, ..) | Helper::Hold(v) => Some(v),
+            Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) => Some(v),
             Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
@@ -206,6 +218,8 @@ impl Helper {
                 .into(),
             Helper::Widen(_) => WIDEN_F16.into(),
             Helper::Narrow(_) => NARROW_F16.into(),
+            Helper::Dot4(signed) => dot4(&name, signed),
+            Helper::VectorDot4(v, signed, at_once) => vector_dot4(&name, v, signed, isa, at_once),
             Helper::Splat(v) => splat(&name, v),
             Helper::Load(v, d) => load(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),

@@ -58,11 +58,21 @@ fn converted(v: Vector, isa: Isa) -> Option<(usize, &'static str, &'static str)>
 }
 
 fn widened(from: DType, to: DType, x: &str) -> String {
-    if from == to { x.to_string() } else { format!("{from}_to_f32({x})") }
+    if from == to || !from.is_float() { x.to_string() } else { format!("{from}_to_f32({x})") }
 }
 
 fn narrowed(to: DType, from: DType, x: &str) -> String {
-    if from == to { x.to_string() } else { format!("f32_to_{to}({x})") }
+    match to {
+        to if to == from => x.to_string(),
+        to if to.is_float() => format!("f32_to_{to}({x})"),
+        to => format!("({}){x}", c_type(to)),
+    }
+}
+
+/// The declaration of a vector of bytes with as many lanes, as memory holds it.
+fn bytes_of(v: Vector, d: DType) -> String {
+    let attributes = format!("vector_size({}), aligned(1), may_alias", v.width);
+    format!("  typedef {} bytes __attribute__(({attributes}));\n", c_type(d))
 }
 
 pub(super) fn splat(name: &str, v: Vector) -> String {
@@ -80,8 +90,8 @@ fn each(v: Vector) -> String {
 pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
     let register = match isa {
         Isa::Portable => "",
-        Isa::X86_64 | Isa::X86_64V3 => "x",
-        Isa::X86_64V4 => "v",
+        Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V3Vnni => "x",
+        Isa::X86_64V4 | Isa::X86_64V4Vnni => "v",
         Isa::Aarch64 => "w",
     };
     let body = match register {
@@ -93,7 +103,10 @@ pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
 
 pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
-        (d, _) if d == v.dtype => format!("  return *(const {v}_u *)p;\n"),
+        (d, _) if d == v.dtype || d.is_word() => format!("  return *(const {v}_u *)p;\n"),
+        (d, _) if d.is_byte() => {
+            format!("{}  return __builtin_convertvector(*(const bytes *)p, {v});\n", bytes_of(v, d))
+        }
         (DType::F16, Some((bits, whole, half))) => {
             let bits = bits / 2;
             format!("  return ({v}){whole}_cvtph_ps({half}_loadu_si{bits}((const __m{bits}i *)p));\n")
@@ -110,7 +123,10 @@ pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
 
 pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
-        (d, _) if d == v.dtype => format!("  *({v}_u *)p = v;\n"),
+        (d, _) if d == v.dtype || d.is_word() => format!("  *({v}_u *)p = v;\n"),
+        (d, _) if d.is_byte() => {
+            format!("{}  *(bytes *)p = __builtin_convertvector(v, bytes);\n", bytes_of(v, d))
+        }
         (DType::F16, Some((bits, whole, half))) => format!(
             "  {half}_storeu_si{n}((__m{n}i *)p, {whole}_cvtps_ph((__m{bits})v, _MM_FROUND_TO_NEAREST_INT));\n",
             n = bits / 2
@@ -122,8 +138,9 @@ pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
 
 pub(super) fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (isa, intrinsic(v)) {
-        _ if d != v.dtype => {
-            format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n")
+        _ if d != v.dtype && !d.is_word() => {
+            let x = widened(d, v.dtype, "p[i]");
+            format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n")
         }
         (Isa::X86_64V4, Some(intrinsic)) => masked_load(v, intrinsic, "(1u << n) - 1u"),
         (Isa::X86_64V3, Some((prefix, suffix))) => {
@@ -150,7 +167,9 @@ fn masked_load(v: Vector, (prefix, suffix): (&str, &str), mask: &str) -> String 
 
 pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (isa, intrinsic(v)) {
-        _ if d != v.dtype => format!("  for (int i = 0; i < n; i++) p[i] = f32_to_{d}(v[i]);\n"),
+        _ if d != v.dtype && !d.is_word() => {
+            format!("  for (int i = 0; i < n; i++) p[i] = {};\n", narrowed(d, v.dtype, "v[i]"))
+        }
         // GCC joins a masked store with what takes its vector out of a longer one to `vextractf32x8 .. {k}`. That writes
         // the same, but of all masked stores it alone faults for lanes that are not stored, where a buffer ends with its
         // page. What is empty to the assembler hides from GCC where the vector comes from.
@@ -449,10 +468,60 @@ pub(super) fn larger(name: &str, v: Vector, isa: Isa) -> String {
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// [`Dot4`](crate::ir::BinOp::Dot4) of two words, and a sum.
+pub(super) fn dot4(name: &str, signed: [bool; 2]) -> String {
+    let [a, b] = signed.map(|signed| if signed { "int8_t" } else { "uint8_t" });
+    let term = |i: u32| format!("({a})(a >> {s}) * ({b})(b >> {s})", s = 8 * i);
+    let terms = (0..4).map(term).collect::<Vec<_>>().join(" +\n    ");
+    function("int32_t", name, "int32_t sum, uint32_t a, uint32_t b", &format!("  return sum + {terms};\n"))
+}
+
+/// The same of vectors. `vpdpbusd` takes bytes without signs times bytes with signs. Without it, pairs of products are added in 16-bit
+/// lanes by `vpmaddwd`, which has room for them: even and odd bytes apart, as 16-bit numbers. (`vpmaddubsw` would saturate.)
+pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at_once: bool) -> String {
+    let bits = 8 * v.bytes();
+    let body = match (prefix(bits), signed) {
+        (Some(mm), [false, true]) if at_once => {
+            let encoded = if isa == Isa::X86_64V3 { "dpbusd_avx_epi32" } else { "dpbusd_epi32" };
+            format!("  return ({v}){mm}_{encoded}((__m{bits}i)sum, (__m{bits}i)a, (__m{bits}i)b);\n")
+        }
+        (Some(mm), _) if isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4) => {
+            let halves = |x: &str, signed: bool| match signed {
+                true => format!(
+                    "  const __m{bits}i {x}0 = {mm}_srai_epi16({mm}_slli_epi16((__m{bits}i){x}, 8), 8);\n  \
+                     const __m{bits}i {x}1 = {mm}_srai_epi16((__m{bits}i){x}, 8);\n"
+                ),
+                false => format!(
+                    "  const __m{bits}i {x}0 = (__m{bits}i)({x} & 0x00ff00ff);\n  \
+                     const __m{bits}i {x}1 = {mm}_srli_epi16((__m{bits}i){x}, 8);\n"
+                ),
+            };
+            format!(
+                "{}{}  return sum + ({v}){mm}_madd_epi16(a0, b0) + ({v}){mm}_madd_epi16(a1, b1);\n",
+                halves("a", signed[0]),
+                halves("b", signed[1])
+            )
+        }
+        _ => {
+            let byte = |x: &str, i: u32, signed: bool| match (signed, i) {
+                (true, i) => format!("({x} << {} >> 24)", 24 - 8 * i),
+                (false, i) => format!("({x} >> {} & 255)", 8 * i),
+            };
+            let term = |i: u32| format!("{} * {}", byte("a", i, signed[0]), byte("b", i, signed[1]));
+            format!("  return sum + {};\n", (0..4).map(term).collect::<Vec<_>>().join(" +\n    "))
+        }
+    };
+    function(v, name, &format!("{v} sum, {v} a, {v} b"), &body)
+}
+
 pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
     let body = match (op, intrinsic(v)) {
         (UnOp::Sqrt, Some((prefix, suffix))) if isa.is_x86() => {
             format!("  return ({v}){prefix}_sqrt_{suffix}(({})x);\n", raw(v))
+        }
+        (UnOp::Round, Some((prefix, suffix))) if matches!(isa, Isa::X86_64V3 | Isa::X86_64V4) => {
+            let (word, end) = if v.bytes() == 64 { ("roundscale", "") } else { ("round", " | _MM_FROUND_NO_EXC") };
+            format!("  return ({v}){prefix}_{word}_{suffix}(({})x, _MM_FROUND_TO_NEAREST_INT{end});\n", raw(v))
         }
         (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v, isa),
         (UnOp::Log, _) if v.dtype == DType::F32 => log(v),

@@ -1,0 +1,195 @@
+//! Operators on integers of eight bits, as quantised networks have them.
+//!
+//! An integer `q` stands for the number `s (q - z)`: `s` is the scale of its tensor, `z` the integer that stands for 0, its zero point
+//! (ONNX, `QuantizeLinear`). An operator adds up `(x - z_x)(w - z_w)` as an `i32`, which is exact; padding stands for 0. Scales are a
+//! matter of the epilogue: `dequantize` makes an `f32` of the sum, `requantize` an integer of eight bits, `quantize` makes one of an
+//! `f32`.
+
+use super::error::WorkloadError;
+use super::operator::FLOATS;
+use super::param::Role;
+use super::products::Sums;
+use super::reference::channel_of_element;
+use super::{Epilogue, Workload};
+use crate::ir::{DType, Expr, UnOp};
+
+/// What a workload on integers of eight bits has beside them. Of other workloads it is the default and means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Quant {
+    /// Type of the weights: `i8` or `u8`.
+    pub weight: DType,
+    /// Whether the input has a zero point that need not be 0: a parameter of one element.
+    pub input_zero: bool,
+    /// Which zero points the weights have.
+    pub weight_zero: WeightZero,
+}
+
+impl Default for Quant {
+    fn default() -> Quant {
+        Quant { weight: DType::I8, input_zero: false, weight_zero: WeightZero::None }
+    }
+}
+
+/// The zero points of weights.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum WeightZero {
+    /// It is 0.
+    None,
+    /// One for all: a parameter of one element.
+    Tensor,
+    /// One for each output channel.
+    Channel,
+}
+
+/// The types that a workload on integers of eight bits may give.
+const OUTPUTS: [DType; 6] = [DType::I32, DType::I8, DType::U8, DType::F32, DType::F16, DType::Bf16];
+
+impl Workload {
+    /// Whether it computes with integers of eight bits.
+    pub fn is_quantised(&self) -> bool {
+        self.dtype.is_byte()
+    }
+
+    /// The type of its sums.
+    pub(crate) fn sums(&self) -> DType {
+        if self.is_quantised() { DType::I32 } else { DType::F32 }
+    }
+
+    /// Whether the operator has weights.
+    pub(crate) fn has_weight(&self) -> bool {
+        self.op.get().inputs().iter().any(|operand| operand.role == Role::Weight)
+    }
+}
+
+/// Holds types, zero points and the steps that need integers, or make them, against each other.
+pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
+    let error = |cause: String, help| Err(WorkloadError::Quantised { cause, help });
+    let quant = w.quant;
+    if !w.is_quantised() {
+        if quant != Quant::default() {
+            let help = "leave zero points and the type of the weights out, or use dtype i8 or u8";
+            return error(format!("the input is {}, which has no zero point", w.dtype), help);
+        }
+        if let Some(step) = w.epilogue.iter().find(|s| matches!(s, Epilogue::Dequantize | Epilogue::Requantize)) {
+            let help = "use dtype i8 or u8, or `quantize` for a result in f32";
+            return error(format!("`{step}` takes sums of integers, but the input is {}", w.dtype), help);
+        }
+        let quantizes = w.epilogue.last() == Some(&Epilogue::Quantize);
+        return match (quantizes, w.out_dtype.is_byte()) {
+            (true, false) => error(
+                format!("`quantize` gives integers of eight bits, but the output is {}", w.out_dtype),
+                "use out_dtype i8 or u8",
+            ),
+            (true, true) if w.op.get().kind().outputs != FLOATS => {
+                error("the output holds indices, which are not quantised".into(), "leave `quantize` out")
+            }
+            _ => Ok(()),
+        };
+    }
+    if !w.op.get().takes_bytes() {
+        let help = "use f32, f16 or bf16, or an operator that takes integers: conv2d, depthwise_conv2d, conv1d, conv3d, \
+                    conv_transpose1d to 3d, matmul, batch_matmul, identity";
+        return error(format!("{} does not take inputs of type {}", w.op_name(), w.dtype), help);
+    }
+    if !quant.weight.is_byte() {
+        return error(format!("the weights have type {}", quant.weight), "use i8 or u8");
+    }
+    if !w.has_weight() && (quant.weight, quant.weight_zero) != (DType::I8, WeightZero::None) {
+        return error(format!("{} has no weights", w.op_name()), "leave the type and zero point of weights out");
+    }
+    if !OUTPUTS.contains(&w.out_dtype) {
+        let help = "use i32, i8, u8, f32, f16 or bf16";
+        return error(format!("the output type {} is none for integers", w.out_dtype), help);
+    }
+    let position = |steps: &[Epilogue]| w.epilogue.iter().position(|s| steps.contains(s));
+    let becomes = position(&[Epilogue::Dequantize, Epilogue::Requantize]);
+    let of_integers = &w.epilogue[..becomes.unwrap_or(w.epilogue.len())];
+    if let Some(step) = of_integers.iter().find(|s| **s != Epilogue::Bias) {
+        return error(format!("`{step}` takes a number, but the sum is an integer"), "put `dequantize` in front of it");
+    }
+    match (becomes.map(|at| w.epilogue[at]), w.epilogue.last() == Some(&Epilogue::Quantize), w.out_dtype) {
+        (None, _, DType::I32)
+        | (Some(Epilogue::Requantize), _, DType::I8 | DType::U8)
+        | (Some(Epilogue::Dequantize), true, DType::I8 | DType::U8)
+        | (Some(Epilogue::Dequantize), false, DType::F32 | DType::F16 | DType::Bf16) => {}
+        (None, _, out) => {
+            let help = "use out_dtype i32, or end the epilogue with `requantize` (i8, u8) or `dequantize` (f32, f16, bf16)";
+            return error(format!("the output is {out}, but sums are i32"), help);
+        }
+        (Some(_), true, out) => {
+            return error(format!("`quantize` gives integers of eight bits, but the output is {out}"), "use i8 or u8");
+        }
+        (Some(step), _, out) => {
+            let help = "`dequantize` gives f32, f16 or bf16, `requantize` i8 or u8";
+            return error(format!("the output is {out} behind `{step}`"), help);
+        }
+    }
+    // What an operand's distance from its zero point may be.
+    let most = |dtype: DType, zero: bool| match (dtype, zero) {
+        (_, true) | (DType::U8, _) => 255,
+        _ => 128,
+    };
+    let weight = if w.has_weight() { most(quant.weight, quant.weight_zero != WeightZero::None) } else { 1 };
+    let terms = w.reduction_length();
+    let largest = terms.saturating_mul(most(w.dtype, quant.input_zero) * weight);
+    if largest > i64::from(i32::MAX) {
+        let help = "a sum must fit an i32, whatever the operands: cut the reduction into parts";
+        return error(format!("a sum of {terms} products may be as large as {largest}"), help);
+    }
+    Ok(())
+}
+
+/// The parameters of zero points: their names, types, elements.
+pub(super) fn zero_points(w: &Workload, channels: i64) -> Vec<(&'static str, DType, i64)> {
+    if !w.is_quantised() {
+        return vec![];
+    }
+    let input = w.quant.input_zero.then_some(("input_zero", w.dtype, 1));
+    let weight = match w.quant.weight_zero {
+        WeightZero::None => None,
+        WeightZero::Tensor => Some(("weight_zero", w.quant.weight, 1)),
+        WeightZero::Channel => Some(("weight_zero", w.quant.weight, channels)),
+    };
+    input.into_iter().chain(weight).collect()
+}
+
+/// A number as an integer of eight bits around a zero point, which is an `i32`: rounded to the nearest, ties to even, and held to the
+/// limits of the type. It is held to them first: whole numbers stay what they are, and no conversion is out of range.
+pub(super) fn saturated(value: Expr, zero: Expr, dtype: DType) -> Expr {
+    let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
+    let zero = zero.cast(DType::F32);
+    let within = value.max(Expr::f32(low as f64) - zero.clone()).min(Expr::f32(high as f64) - zero.clone());
+    Expr::un(UnOp::Round, within) + zero
+}
+
+/// [`saturated`] of an `f32` in plain Rust.
+pub(super) fn saturate(value: f32, zero: f64, dtype: DType) -> f64 {
+    let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
+    (f64::from(value.round_ties_even()) + zero).clamp(low as f64, high as f64)
+}
+
+/// The sums of a workload on integers, which are exact.
+pub(super) fn sums(w: &Workload, inputs: &[&[f64]]) -> Sums {
+    let operator = w.op.get();
+    let (own, zeros) = (operator.inputs(), zero_points(w, w.channels()));
+    let zero = |name: &str| zeros.iter().position(|z| z.0 == name).map(|at| inputs[own.len() + at]);
+    let mut operands: Vec<Vec<f64>> = inputs[..own.len()].iter().map(|x| x.to_vec()).collect();
+    let weight = own.iter().position(|operand| operand.role == Role::Weight);
+    if let Some(zero) = zero("input_zero") {
+        operands.iter_mut().zip(&own).filter(|(_, o)| o.role == Role::Input).flat_map(|(x, _)| x).for_each(|x| *x -= zero[0]);
+    }
+    let views = |operands: &[Vec<f64>]| {
+        let views: Vec<&[f64]> = operands.iter().map(Vec::as_slice).collect();
+        operator.reference(w, &views)
+    };
+    let mut sums = views(&operands);
+    if let (Some(zeros), Some(weight)) = (zero("weight_zero"), weight) {
+        operands[weight].fill(1.0);
+        let channel = channel_of_element(w);
+        for (i, (sum, ones)) in sums.values.iter_mut().zip(views(&operands).values).enumerate() {
+            *sum -= zeros[if zeros.len() == 1 { 0 } else { channel(i) }] * ones;
+        }
+    }
+    sums.magnitudes.fill(0.0);
+    sums
+}

@@ -1,0 +1,75 @@
+//! Workloads on integers of eight bits: interpreter, compiled C and reference are equal to the bit, wherever the result is an integer.
+//!
+//! CI takes a sample. `KERNEL_GEN_WORKLOADS=2000 cargo test --release -p kernel-gen --test kernels quantised::` runs the whole;
+//! `KERNEL_GEN_SEED` moves on to other workloads.
+
+use crate::checked;
+use crate::cpu_templates::{self, Way};
+use crate::sweep::{for_each, number};
+use kernel_gen::emit::c::Isa;
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::target::Target;
+use kernel_gen::templates::Registry;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Workload, naive, reference_with_bounds};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// `count` random workloads, or as many as are asked for, on all processors.
+fn of_each(count: u64, job: impl Fn(u64, Workload) + Sync) {
+    let (first, count) = (number("KERNEL_GEN_SEED", 0), number("KERNEL_GEN_WORKLOADS", count));
+    for_each(count as usize, |i| {
+        let seed = first * count + i as u64;
+        job(seed, sample::quantised(&mut Rng::new(seed)));
+    });
+}
+
+#[test]
+fn definitions_on_integers_are_exact() {
+    of_each(200, |seed, workload| {
+        assert_eq!(Workload::from_key(&workload.key()).as_ref(), Ok(&workload));
+        let kernel = naive(&workload);
+        let (inputs, params) = (sample::inputs(&workload, &mut Rng::new(seed)), workload.params());
+        let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+        let expected = reference_with_bounds(&workload, &views);
+        let values: Values = params.iter().zip(&inputs).map(|(p, values)| (p.name.into(), values.clone())).collect();
+        let mut out = interp::run(&kernel, &values, Mode::Declared)
+            .unwrap_or_else(|e| panic!("{}: {e}\n{kernel}", workload.key()));
+        let out = out.remove(params.last().expect("the output").name).expect("the output");
+        expected.check(out).unwrap_or_else(|m| panic!("{}: {m}\n{kernel}", workload.key()));
+        let whole = expected.values.iter().all(|v| v.fract() == 0.0);
+        assert!(whole || workload.out_dtype.is_float(), "{}", workload.key());
+    });
+}
+
+#[test]
+fn every_template_on_integers_is_right_on_cpus() {
+    let (registry, seen) = (Registry::builtin(), Mutex::new(BTreeMap::<String, usize>::new()));
+    let targets: Vec<&Target> = Target::all().iter().filter(|t| t.cpu().is_some()).collect();
+    of_each(60, |seed, workload| {
+        let target = targets[seed as usize % targets.len()];
+        for template in registry.applicable(&workload, target) {
+            let config = template.default_config(&workload, target).expect("it applies");
+            let here = Isa::from_name(&target.name).is_some_and(Isa::runs_here);
+            cpu_templates::check(template, &workload, target, &config, seed, Way::Interpreted);
+            if here {
+                cpu_templates::check(template, &workload, target, &config, seed, Way::Compiled);
+            }
+            let way = if here { "compiled" } else { "interpreted" };
+            *seen.lock().unwrap().entry(format!("{} {} {way}", target.name, template.name())).or_default() += 1;
+        }
+    });
+    seen.into_inner().unwrap().iter().for_each(|(what, count)| println!("{count:5} {what}"));
+}
+
+#[test]
+fn every_template_on_integers_is_right_on_gpus() {
+    let registry = Registry::builtin();
+    of_each(30, |seed, workload| {
+        let target = Target::find(["sm_75", "sm_80", "sm_90a"][seed as usize % 3]).expect("a built-in target");
+        for template in registry.applicable(&workload, target) {
+            let config = template.default_config(&workload, target).expect("it applies");
+            checked::check(template, &workload, &target.name, &config.to_string());
+        }
+    });
+}
