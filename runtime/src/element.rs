@@ -18,6 +18,8 @@ pub enum DType {
     I64,
     /// 32-bit signed integer.
     I32,
+    /// 8-bit signed integer.
+    I8,
     /// 8-bit unsigned integer; what packed buffers and C's `unsigned char` are.
     U8,
 }
@@ -29,7 +31,7 @@ impl DType {
             DType::F64 | DType::I64 => 8,
             DType::F32 | DType::I32 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::U8 => 1,
+            DType::I8 | DType::U8 => 1,
         }
     }
 
@@ -42,6 +44,7 @@ impl DType {
             DType::Bf16 => "bf16",
             DType::I64 => "i64",
             DType::I32 => "i32",
+            DType::I8 => "i8",
             DType::U8 => "u8",
         }
     }
@@ -75,7 +78,7 @@ macro_rules! element {
         }
     )*};
 }
-element!(f64 => F64, f32 => F32, F16 => F16, Bf16 => Bf16, i64 => I64, i32 => I32, u8 => U8);
+element!(f64 => F64, f32 => F32, F16 => F16, Bf16 => Bf16, i64 => I64, i32 => I32, i8 => I8, u8 => U8);
 
 /// IEEE binary16: 1 sign, 5 exponent and 10 fraction bits. Storage only; arithmetic happens in `f32`.
 #[derive(Clone, Copy, Default)]

@@ -14,13 +14,24 @@ pub enum Isa {
     X86_64V4,
     /// Any 64-bit Arm: NEON.
     Aarch64,
+    /// x86-64-v3 with AVX-VNNI, for integers of eight bits.
+    X86_64V3Vnni,
+    /// x86-64-v4 with AVX-512 VNNI, for integers of eight bits.
+    X86_64V4Vnni,
     /// An architecture that kernels are not emitted for.
     Other,
 }
 
 impl Isa {
     /// All levels that kernels are emitted for.
-    pub const ALL: [Isa; 4] = [Isa::X86_64, Isa::X86_64V3, Isa::X86_64V4, Isa::Aarch64];
+    pub const ALL: [Isa; 6] = [
+        Isa::X86_64,
+        Isa::X86_64V3,
+        Isa::X86_64V3Vnni,
+        Isa::X86_64V4,
+        Isa::X86_64V4Vnni,
+        Isa::Aarch64,
+    ];
 
     /// The lowest level of the architecture that this is compiled for: every machine runs it.
     pub const LOWEST: Isa = if cfg!(target_arch = "x86_64") {
@@ -37,6 +48,8 @@ impl Isa {
             Isa::X86_64 => "x86-64",
             Isa::X86_64V3 => "x86-64-v3",
             Isa::X86_64V4 => "x86-64-v4",
+            Isa::X86_64V3Vnni => "x86-64-v3-vnni",
+            Isa::X86_64V4Vnni => "x86-64-v4-vnni",
             Isa::Aarch64 => "aarch64",
             Isa::Other => "other",
         }
@@ -52,7 +65,9 @@ impl Isa {
         match self {
             Isa::X86_64 => matches!(code, Isa::X86_64),
             Isa::X86_64V3 => matches!(code, Isa::X86_64 | Isa::X86_64V3),
+            Isa::X86_64V3Vnni => matches!(code, Isa::X86_64V3Vnni) || Isa::X86_64V3.runs(code),
             Isa::X86_64V4 => matches!(code, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4),
+            Isa::X86_64V4Vnni => matches!(code, Isa::X86_64V4Vnni) || Isa::X86_64V4.runs(code),
             Isa::Aarch64 => matches!(code, Isa::Aarch64),
             Isa::Other => matches!(code, Isa::Other),
         }
@@ -73,7 +88,9 @@ impl Isa {
             let v4 =
                 v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
             match (v4, v3) {
+                (true, _) if has!("avx512vnni") => Isa::X86_64V4Vnni,
                 (true, _) => Isa::X86_64V4,
+                (false, true) if has!("avxvnni") => Isa::X86_64V3Vnni,
                 (false, true) => Isa::X86_64V3,
                 (false, false) => Isa::X86_64,
             }

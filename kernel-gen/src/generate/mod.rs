@@ -71,7 +71,11 @@ pub fn generate(
     options: &Options,
 ) -> Result<Generated, Vec<GenerateError>> {
     let levels = match &options.code {
-        CodePolicy::Compile => spec.targets.cpu_levels(&options.arch),
+        // Of two that a machine runs, one for integers is the better one.
+        CodePolicy::Compile => {
+            let for_integers = spec.targets.integer_levels(&options.arch).into_iter();
+            for_integers.chain(spec.targets.cpu_levels(&options.arch)).collect()
+        }
         _ => vec![],
     };
     let items = tasks(spec);
@@ -113,6 +117,7 @@ pub fn dry_run(
     let (items, choose) = (tasks(spec), choose_options(spec, options));
     let jobs: Vec<(&Task<'_>, &Target)> =
         targets.iter().flat_map(|target| items.iter().map(move |item| (item, *target))).collect();
+    let jobs: Vec<(&Task<'_>, &Target)> = jobs.into_iter().filter(|(task, target)| target.serves(task.workload)).collect();
     in_parallel(options.jobs, &jobs, |(task, target)| try_task(task, target, records, registry, &choose))
 }
 

@@ -24,6 +24,10 @@ pub(super) enum IntOp {
     Abs,
     /// The sum of the products of the bytes of two words; whether those of each have signs.
     Dot4 { signed: [bool; 2] },
+    /// A byte in front of the first three of a word.
+    Push,
+    /// A word with the upper bit of each byte turned.
+    Flip,
 }
 
 /// Floating operations; those with one operand ignore `b`.
@@ -96,6 +100,8 @@ pub(super) fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
         IntOp::Not => i64::from(x == 0),
         IntOp::Abs => x.wrapping_abs(),
         IntOp::Dot4 { signed } => dot4(signed, x, y),
+        IntOp::Push => i64::from(((x as i32) << 8) | (y as i32 & 255)),
+        IntOp::Flip => i64::from(x as i32 ^ 0x8080_8080_u32 as i32),
     })
 }
 

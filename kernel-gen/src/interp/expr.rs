@@ -296,7 +296,9 @@ impl Compiler<'_> {
                 UnOp::Erf => FloatOp::Erf,
                 UnOp::Atan => FloatOp::Atan,
                 UnOp::Tf32 => FloatOp::Tf32,
-                UnOp::Not => return Err(InterpError::malformed(format!("`!` of a {}", v.dtype))),
+                UnOp::Not | UnOp::Flip => {
+                    return Err(InterpError::malformed(format!("`{}` of a {}", op.name(), v.dtype)));
+                }
             };
             let d = self.take(false, 1);
             self.emit(Op::Float { op, single: self.rounding(v.dtype) == DType::F32, d, a, b: a });
@@ -306,6 +308,11 @@ impl Compiler<'_> {
             UnOp::Neg if v.dtype != DType::Bool => IntOp::Neg,
             UnOp::Abs if v.dtype != DType::Bool => IntOp::Abs,
             UnOp::Not if v.dtype == DType::Bool => IntOp::Not,
+            UnOp::Flip if v.dtype == DType::I8x4 => {
+                let d = self.take(true, 1);
+                self.emit(Op::Int { op: IntOp::Flip, d, a, b: a });
+                return Ok(Value { slot: d, dtype: DType::U8x4 });
+            }
             other => return Err(InterpError::malformed(format!("`{}` of a {}", other.name(), v.dtype))),
         };
         let d = self.take(true, 1);
@@ -360,7 +367,7 @@ impl Compiler<'_> {
         let (op, dtype) = match op {
             BinOp::Eq => (IntOp::Eq, DType::Bool),
             BinOp::Ne => (IntOp::Ne, DType::Bool),
-            _ if x.dtype == DType::Bool || x.dtype.is_word() && op != BinOp::Dot4 => return mismatch(),
+            _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot4 | BinOp::Push) => return mismatch(),
             BinOp::Lt => (IntOp::Lt, DType::Bool),
             BinOp::Le => (IntOp::Le, DType::Bool),
             BinOp::Add => (IntOp::Add, x.dtype),
@@ -373,7 +380,8 @@ impl Compiler<'_> {
             BinOp::Dot4 if x.dtype.is_word() && y.dtype.is_word() => {
                 (IntOp::Dot4 { signed: [x.dtype, y.dtype].map(|d| d == DType::I8x4) }, DType::I32)
             }
-            BinOp::Pow | BinOp::Fmod | BinOp::Dot4 => return mismatch(),
+            BinOp::Push if x.dtype.is_word() && y.dtype.is_int() => (IntOp::Push, x.dtype),
+            BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => return mismatch(),
             BinOp::And | BinOp::Or => unreachable!("lazy operators are compiled apart"),
         };
         let d = self.take(true, 1);

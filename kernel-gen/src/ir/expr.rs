@@ -36,6 +36,8 @@ pub enum BinOp {
     Fmod,
     /// The sum of four products: each byte of one [word](DType::is_word) times that of the other, as an `i32`.
     Dot4,
+    /// A [word](DType::is_word) whose first byte is the right side's lowest, and whose others are the first three of the left side.
+    Push,
     /// Less than.
     Lt,
     /// Less than or equal.
@@ -92,11 +94,13 @@ pub enum UnOp {
     Atan,
     /// An `f32` rounded to the nearest that has 10 fraction bits, ties away from zero: what tensor cores call tf32.
     Tf32,
+    /// A word of `i8` as one of `u8`: each byte is 128 more.
+    Flip,
 }
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 16] = [
+    pub const ALL: [UnOp; 17] = [
         UnOp::Neg,
         UnOp::Not,
         UnOp::Abs,
@@ -113,6 +117,7 @@ impl UnOp {
         UnOp::Erf,
         UnOp::Atan,
         UnOp::Tf32,
+        UnOp::Flip,
     ];
 
     /// The name in the text form.
@@ -134,6 +139,7 @@ impl UnOp {
             UnOp::Erf => "erf",
             UnOp::Atan => "atan",
             UnOp::Tf32 => "tf32",
+            UnOp::Flip => "flip",
         }
     }
 }

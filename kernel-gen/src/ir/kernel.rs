@@ -1,6 +1,6 @@
 //! Kernels: tables of variables and buffers, and what runs.
 
-use super::{BinOp, Buffer, BufferId, DType, Expr, For, Stmt, Type, VarId};
+use super::{BinOp, Buffer, BufferId, DType, Expr, For, Stmt, Type, UnOp, VarId};
 use crate::integer::ceil_div;
 use std::collections::BTreeSet;
 
@@ -196,6 +196,7 @@ impl Expr {
                     _ => t,
                 }
             }
+            Expr::Unary(UnOp::Flip, a) => Type { dtype: DType::U8x4, ..a.ty(kernel) },
             Expr::Unary(_, a) => a.ty(kernel),
             Expr::Select(c, a, b) => {
                 let t = widest(a.ty(kernel), b.ty(kernel));

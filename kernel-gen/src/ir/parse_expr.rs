@@ -117,7 +117,7 @@ impl Parser<'_> {
         self.sign("(")?;
         let (a, da) = self.binary(1)?;
         let (e, depth) = match name {
-            "min" | "max" | "pow" | "fmod" | "dot4" => {
+            "min" | "max" | "pow" | "fmod" | "dot4" | "push" => {
                 self.sign(",")?;
                 let (b, db) = self.binary(1)?;
                 let op = match name {
@@ -125,6 +125,7 @@ impl Parser<'_> {
                     "max" => BinOp::Max,
                     "fmod" => BinOp::Fmod,
                     "dot4" => BinOp::Dot4,
+                    "push" => BinOp::Push,
                     _ => BinOp::Pow,
                 };
                 (Expr::Binary(op, Box::new(a), Box::new(b)), da.max(db))

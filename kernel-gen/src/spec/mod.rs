@@ -145,6 +145,12 @@ impl Targets {
         };
         Target::cpu_levels(arch).into_iter().filter(|t| wanted(t)).collect()
     }
+
+    /// The levels that only workloads on integers are compiled for, likewise.
+    pub fn integer_levels(&self, arch: &str) -> Vec<&'static Target> {
+        let wanted = |t: &Target| self.cpu.as_ref().is_none_or(|listed| listed.iter().any(|l| l.name == t.name));
+        Target::integer_levels(arch).into_iter().filter(|t| wanted(t)).collect()
+    }
 }
 
 /// What happens where no tuned record fits.

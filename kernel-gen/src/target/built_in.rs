@@ -5,10 +5,12 @@ use super::read;
 use std::sync::OnceLock;
 
 /// The data files. The order is that of [`Target::all`].
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 19] = [
     ("x86-64.toml", include_str!("data/x86-64.toml")),
     ("x86-64-v3.toml", include_str!("data/x86-64-v3.toml")),
+    ("x86-64-v3-vnni.toml", include_str!("data/x86-64-v3-vnni.toml")),
     ("x86-64-v4.toml", include_str!("data/x86-64-v4.toml")),
+    ("x86-64-v4-vnni.toml", include_str!("data/x86-64-v4-vnni.toml")),
     ("aarch64.toml", include_str!("data/aarch64.toml")),
     ("sm_70.toml", include_str!("data/sm_70.toml")),
     ("sm_75.toml", include_str!("data/sm_75.toml")),
@@ -46,13 +48,24 @@ impl Target {
         Target::all().iter().find(|t| t.name == name)
     }
 
-    /// The CPU levels of an architecture (as Rust calls it), best first.
+    /// The CPU levels of an architecture (as Rust calls it), best first, but those for integers alone.
     pub fn cpu_levels(arch: &str) -> Vec<&'static Target> {
-        let mut levels: Vec<(&Target, &Cpu)> =
-            Target::all().iter().filter_map(|t| t.cpu().filter(|c| c.arch == arch).map(|c| (t, c))).collect();
-        levels.sort_by_key(|(_, c)| std::cmp::Reverse(c.level));
-        levels.into_iter().map(|(t, _)| t).collect()
+        levels(arch, false)
     }
+
+    /// The CPU levels of an architecture that only workloads on integers are compiled for, best first.
+    pub fn integer_levels(arch: &str) -> Vec<&'static Target> {
+        levels(arch, true)
+    }
+}
+
+/// The CPU levels of an architecture, best first.
+fn levels(arch: &str, integers_only: bool) -> Vec<&'static Target> {
+    let wanted = |c: &&Cpu| c.arch == arch && c.integers_only == integers_only;
+    let mut levels: Vec<(&Target, &Cpu)> =
+        Target::all().iter().filter_map(|t| t.cpu().filter(wanted).map(|c| (t, c))).collect();
+    levels.sort_by_key(|(_, c)| std::cmp::Reverse(c.level));
+    levels.into_iter().map(|(t, _)| t).collect()
 }
 
 #[cfg(test)]
@@ -73,6 +86,8 @@ mod tests {
     fn levels_of_an_architecture_come_best_first() {
         let names = |arch| Target::cpu_levels(arch).iter().map(|t| t.name.as_str()).collect::<Vec<_>>();
         assert_eq!(names("x86_64"), ["x86-64-v4", "x86-64-v3", "x86-64"]);
+        let integers: Vec<&str> = Target::integer_levels("x86_64").iter().map(|t| t.name.as_str()).collect();
+        assert_eq!(integers, ["x86-64-v4-vnni", "x86-64-v3-vnni"]);
         assert_eq!(names("aarch64"), ["aarch64"]);
         assert!(names("riscv64").is_empty());
     }

@@ -1,6 +1,7 @@
 //! What a target is: a device, its limits and its rates.
 
 use crate::analysis::verify::Limits;
+use crate::workload::Workload;
 
 /// The first compute capability, times ten, whose tensor cores have documented fragments.
 pub(crate) const FIRST_MMA_SYNC: u32 = 75;
@@ -17,6 +18,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether code of a workload is made for it: a level for integers has that of workloads on them alone.
+    pub fn serves(&self, workload: &Workload) -> bool {
+        self.cpu().is_none_or(|cpu| !cpu.integers_only || workload.is_quantised())
+    }
+
     /// What the verifier holds kernels for this target against.
     ///
     /// Shared memory may be as large as a block can get on request: launches of kernels with more than
@@ -80,6 +86,8 @@ pub struct Cpu {
     pub features: Vec<String>,
     /// What the C compiler is told.
     pub flags: Vec<String>,
+    /// Whether it is another level with instructions for integers of eight bits: nothing else is compiled for it.
+    pub integers_only: bool,
     /// Size of a vector register.
     pub vector_bytes: i64,
     /// Number of vector registers.

@@ -64,6 +64,7 @@ fn cpu(f: &mut Fields<'_, '_, '_>) -> Option<Cpu> {
         level: f.integer("level")?,
         features: f.strings("features")?,
         flags: f.strings("flags")?,
+        integers_only: f.table.boolean(f.report, "integers_only").is_some_and(|b| b.value),
         vector_bytes: f.integer("vector_bytes")?,
         vector_registers: f.integer("vector_registers")?,
         fma: fma?,

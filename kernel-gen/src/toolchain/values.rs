@@ -22,6 +22,11 @@ pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
     out
 }
 
+/// Elements as a kernel takes them that reads words where a tensor has bytes of type `dtype`: the words that they are in memory.
+pub fn words(dtype: DType, bytes: &[f64]) -> Vec<f64> {
+    decode(DType::I32, &encode(dtype, bytes))
+}
+
 /// The elements in `bytes`; an incomplete last one is left out.
 pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     fn each<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> f64) -> Vec<f64> {

@@ -11,15 +11,16 @@ use crate::sweep;
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::Kernel;
+use kernel_gen::ir::{BufferId, Kernel};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template};
 use kernel_gen::toolchain::harness::RunOptions;
+use kernel_gen::toolchain::values::words;
 use kernel_gen::workload::epilogue::Number;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, Epilogue, Math, Matmul, Role, Workload};
+use kernel_gen::workload::{Conv2d, Epilogue, Math, Matmul, Param, Role, Workload};
 use std::collections::BTreeMap;
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
@@ -36,9 +37,18 @@ fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) ->
         values.insert(pack.param.clone(), packed);
     }
     let kernel = &scheduled.schedule.kernel;
+    for (p, _) in params.iter().zip(&kernel.params).filter(|(p, place)| takes_words(kernel, **place, p)) {
+        let bytes = &values[p.name];
+        values.insert(p.name.into(), words(p.dtype, bytes));
+    }
     let mut outputs = interp::run(kernel, &values, Mode::Declared).map_err(|e| format!("{e}\n{kernel}"))?;
     let output = params.iter().find(|p| p.role == Role::Output).ok_or("an output")?;
     outputs.remove(output.name).ok_or("the output".into())
+}
+
+/// Whether a kernel reads a parameter's bytes in words.
+fn takes_words(kernel: &Kernel, place: BufferId, p: &Param) -> bool {
+    p.role == Role::Input && kernel.buffer(place).dtype.is_word()
 }
 
 /// Compiles a scheduled kernel and its pack kernels, runs them in a checked process, and gives the output. Inputs may end with what
@@ -64,6 +74,10 @@ pub(crate) fn execute(
     for pack in &scheduled.packs {
         let i = workload.params().iter().position(|p| p.name == pack.param).ok_or("a pack names a parameter")?;
         values[i] = run(&pack.kernel, &[values[i].clone(), vec![]]).map_err(|e| format!("pack: {e}"))?;
+    }
+    let kernel = &scheduled.schedule.kernel;
+    for (i, p) in workload.params().iter().enumerate().filter(|(i, p)| takes_words(kernel, kernel.params[*i], p)) {
+        values[i] = words(p.dtype, &values[i]);
     }
     values.resize(workload.params().len(), vec![]);
     run(&scheduled.schedule.kernel, &values)

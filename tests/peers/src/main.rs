@@ -121,7 +121,7 @@ fn open(options: &Options, cores: &[usize]) -> Result<Peers, String> {
         unsafe { std::env::set_var(name, value) };
     }
     #[cfg(target_arch = "x86_64")]
-    if options.isa.is_some_and(|isa| isa != Isa::X86_64V4) {
+    if options.isa.is_some_and(|isa| !isa.runs(Isa::X86_64V4)) {
         // oneDNN has a setting, and `run.sh` names a copy of ONNX Runtime that asks here.
         // SAFETY: the program has one thread as yet.
         unsafe {

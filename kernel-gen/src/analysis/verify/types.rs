@@ -97,6 +97,7 @@ impl<'k> Types<'k> {
                     BinOp::Add | BinOp::Sub | BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => x.saturating_add(y),
                     BinOp::Mul => x.saturating_mul(y),
                     BinOp::Dot4 => 1 << 18,
+                    BinOp::Push => 1,
                     _ => x.max(y),
                 }
             }
@@ -176,16 +177,19 @@ impl<'k> Types<'k> {
                     UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 => t.dtype == DType::F32,
+                    UnOp::Flip => t.dtype == DType::I8x4,
                 };
+                let t = if *op == UnOp::Flip { Type { dtype: DType::U8x4, ..t } } else { t };
                 if fits { Ok(t) } else { Err(format!("`{}` of {}, which has type {t}", op.name(), text(a))) }
             }
             Expr::Binary(op, a, b) => {
                 let (x, y) = (self.of(a)?, self.of(b)?);
                 let lanes = common_lanes(&[x, y]).ok_or_else(|| format!("{x} meets {y} in {}", text(e)))?;
-                let same = x.dtype == y.dtype || *op == BinOp::Dot4;
+                let same = x.dtype == y.dtype || matches!(op, BinOp::Dot4 | BinOp::Push);
                 let fits = same
                     && match op {
                         BinOp::Dot4 => x.dtype.is_word() && y.dtype.is_word(),
+                        BinOp::Push => x.dtype.is_word() && y.dtype.is_int(),
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),

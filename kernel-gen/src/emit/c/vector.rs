@@ -82,11 +82,18 @@ impl Body<'_> {
                 if let Some((sum, x, y)) = dot4(e) {
                     return self.vector_dot4(sum, x, y, c);
                 }
+                if *op == BinOp::Push {
+                    return self.push(a, b, c);
+                }
                 if !ty.dtype.is_float() && ty.dtype != DType::I32 {
                     return Err(NoVector::Lanes);
                 }
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
                 self.vector_binary(*op, a, b, ty.dtype)
+            }
+            Expr::Unary(UnOp::Flip, a) => {
+                let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                Ok(Value::Vector(Text::new(format!("({} ^ (int32_t)0x80808080)", a.at(PRIMARY)), PRIMARY), v))
             }
             Expr::Unary(op, a) => {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
@@ -131,6 +138,12 @@ impl Body<'_> {
                 let name = self.prelude.call(Helper::Type(v));
                 Ok(Value::Vector(Text::new(format!("__builtin_convertvector({}, {name})", a.text), PRIMARY), v))
             }
+            // Words lie in vectors of integers of their size.
+            Expr::Cast(DType::I32 | DType::I8x4 | DType::U8x4, a)
+                if a.ty(self.kernel).dtype.is_word() || a.ty(self.kernel).dtype == DType::I32 =>
+            {
+                self.vector(a, c)
+            }
             Expr::Cast(d @ (DType::I32 | DType::I8 | DType::U8), a) if a.ty(self.kernel).dtype == DType::F32 => {
                 let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 let v = Vector::holding(d.compute(), usize::from(c.len));
@@ -159,6 +172,18 @@ impl Body<'_> {
         let at_once = self.own.dots && signed == [false, true];
         let dot4 = self.prelude.call(Helper::VectorDot4(v, signed, at_once));
         Ok(Value::Vector(Text::new(format!("{dot4}({sum}, {x}, {y})"), PRIMARY), v))
+    }
+
+    /// [`BinOp::Push`] of a vector of words and one of integers.
+    fn push(&mut self, word: &Expr, byte: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let v = Vector::holding(DType::I32, usize::from(c.len));
+        let values = [self.vector(word, c)?, self.vector(byte, c)?];
+        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let [word, byte] = values.map(|value| self.splat(value, v));
+        let text = format!("({} << 8 | ({} & 255))", word.at(PRIMARY), byte.at(PRIMARY));
+        Ok(Value::Vector(Text::new(text, PRIMARY), v))
     }
 
     /// What `f` gives where a condition holds: memory that is read there need not be there otherwise, so nothing may be moved out.

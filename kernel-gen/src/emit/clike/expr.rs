@@ -60,6 +60,7 @@ impl<D: Dialect> Printer<'_, D> {
                         D::use_math(self);
                         Text::new(format!("{function}({})", a.text), PRIMARY)
                     }
+                    (UnOp::Flip, None) => Text::new(format!("({} ^ 0x80808080u)", a.at(PRIMARY)), PRIMARY),
                     (UnOp::Not, None) => Text::new(format!("!{}", a.at(PRIMARY)), UNARY),
                     (_, None) => Text::new(format!("-{}", a.at(PRIMARY)), UNARY),
                 }
@@ -185,6 +186,11 @@ impl<D: Dialect> Printer<'_, D> {
             return Ok(Text::new(D::TRUTHS[usize::from(t)], PRIMARY));
         }
         let dtype = a.ty(self.kernel).dtype;
+        if op == BinOp::Push {
+            let (word, byte) = (self.scalar(a)?, self.scalar(b)?);
+            let text = format!("({} << 8 | ({} & 255))", word.at(PRIMARY), byte.at(PRIMARY));
+            return Ok(Text::new(text, PRIMARY));
+        }
         if op == BinOp::Mod {
             return Err(Self::unsupported(&format!("the remainder of {dtype} values")));
         }

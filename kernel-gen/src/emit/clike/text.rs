@@ -48,7 +48,7 @@ fn operator(op: BinOp) -> Option<(&'static str, u8)> {
         BinOp::Ne => ("!=", EQUAL),
         BinOp::And => ("&&", AND),
         BinOp::Or => ("||", OR),
-        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 => return None,
+        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => return None,
     })
 }
 

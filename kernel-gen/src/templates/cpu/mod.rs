@@ -18,6 +18,7 @@
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`attention_rows`] | queries | keys, then queries | attention |
+//! | [`integers`] | output channels | pixels | products and convolutions of integers of eight bits |
 //! | [`rows`] | neighbours of a row | - | norms and softmax of rows, reductions over the last dimensions |
 //! | [`windows`] | columns | - | pooling, NCHW |
 //! | [`resize`] | columns | - | bilinear resizing, NCHW |
@@ -34,6 +35,7 @@ pub mod conv2d_skip;
 pub mod conv_planes;
 pub mod depthwise_pointwise;
 pub mod depthwise_rows;
+pub mod integers;
 pub mod matmul_dot;
 pub mod matmul_packed;
 mod pack_weights;

@@ -1,0 +1,397 @@
+//! The kernels: words of the input, words of the weights, and sums of products in vectors of output channels.
+
+use super::problem::{Channels, Order, Problem};
+use crate::integer::ceil_div;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
+use crate::workload::{Role, WeightZero, Workload};
+
+/// How the outputs are cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tiles {
+    /// Pixels of a tile.
+    pub(super) rows: i64,
+    /// Vectors of output channels of a tile.
+    pub(super) vectors: i64,
+    /// Tiles of pixels of a task.
+    pub(super) block: i64,
+    /// Lanes of a vector.
+    pub(super) lanes: i64,
+}
+
+impl Tiles {
+    pub(super) fn channels(&self) -> i64 {
+        self.vectors * self.lanes
+    }
+}
+
+/// An `i32`.
+fn int(value: i64) -> Expr {
+    Expr::Int(value).cast(DType::I32)
+}
+
+/// Four bytes as a word, the first in its lowest byte.
+fn word(dtype: DType, bytes: [Expr; 4]) -> Expr {
+    let [a, b, c, d] = bytes;
+    [c, b, a].into_iter().fold(d.cast(dtype), |word, byte| Expr::bin(BinOp::Push, word, byte))
+}
+
+/// The kernel that packs weights.
+pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
+    let mut b = KernelBuilder::new(format!("{}_pack_w", w.kernel_name()));
+    let shape = p.packed_weights(tile);
+    let from = b.param("w", w.quant.weight, &p.w_shape(), Access::Read);
+    let to = b.param("packed", DType::I8x4, &shape, Access::Write);
+    let at = |set: &Expr, channel: &Expr, ci: Expr, tap: [VarId; 2]| {
+        let [kh, kw] = tap.map(Expr::from);
+        let own = if p.batched { channel.clone() } else { set.clone() * p.co + channel.clone() };
+        let index = match p.order {
+            Order::OutputFirst => vec![own, ci, kh, kw],
+            Order::OutputLast => vec![kh, kw, ci, own],
+        };
+        let set = p.batched.then(|| set.clone());
+        let value = Expr::load(from, set.into_iter().chain(index).collect());
+        if p.weight_offset == 0 { value } else { value - int(p.weight_offset) }
+    };
+    b.loop_("tile", shape[0] * shape[1], LoopKind::Parallel, |b, task| {
+        let set = Expr::from(b.let_("set", Expr::from(task).floor_div(shape[1])));
+        let of = Expr::from(b.let_("co_t", Expr::from(task).floor_mod(shape[1])));
+        b.for_("lane", tile, |b, lane| {
+            let channel = Expr::from(b.let_("channel", of.clone() * tile + lane));
+            let total = b.alloc("total", DType::I32, &[1], Scope::Register);
+            b.store(total, [Expr::Int(0)], int(0));
+            let there = channel.clone().lt(p.co);
+            let sets_whole = p.co % tile == 0;
+            b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1]), ("word", p.words())], |b, v| {
+                let (tap, first) = ([v[0], v[1]], v[2] * 4);
+                let byte = |i: i64| {
+                    let ci = first.clone() + i;
+                    let value = at(&set, &channel, ci.clone(), tap);
+                    let beyond = (i > 0 && p.ci % 4 != 0 && i >= p.ci % 4).then(|| ci.lt(p.ci));
+                    let conditions = (!sets_whole).then(|| there.clone()).into_iter().chain(beyond);
+                    match Expr::all(conditions) {
+                        Some(condition) => condition.select(value, int(0)),
+                        None => value,
+                    }
+                };
+                let bytes = [0, 1, 2, 3].map(byte);
+                let sum = bytes.iter().cloned().fold(Expr::load(total, vec![Expr::Int(0)]), |sum, byte| sum + byte);
+                let place = (v[0] * p.taps[1] + v[1]) * p.words() + v[2];
+                b.store(to, vec![set.clone(), of.clone(), place, lane.into()], word(DType::I8x4, bytes));
+                b.store(total, [Expr::Int(0)], sum);
+            });
+            let sum = Expr::load(total, vec![Expr::Int(0)]).cast(DType::I8x4);
+            b.store(to, vec![set, of, Expr::Int(shape[2] - 1), lane.into()], sum);
+        });
+    });
+    b.finish()
+}
+
+/// The kernel.
+pub(super) fn build(w: &Workload, p: &Problem, tiles: Tiles) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::typed(&mut b, w, |param| match param.role {
+        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
+        Role::Input => (param.dtype, p.x_shape()),
+        Role::Weight => (DType::I8x4, p.packed_weights(tiles.channels()).to_vec()),
+        Role::Output | Role::Residual => (param.dtype, p.y_shape()),
+        _ => (param.dtype, param.shape.clone()),
+    });
+    let build = Build { w, p, tiles, params: &params };
+    let x = if p.reads_in_place() { params.at(0) } else { build.pack_input(&mut b) };
+    build.sums(&mut b, x);
+    b.finish()
+}
+
+struct Build<'a> {
+    w: &'a Workload,
+    p: &'a Problem,
+    tiles: Tiles,
+    params: &'a Operands,
+}
+
+impl Build<'_> {
+    /// What stands for 0 among the unsigned bytes that are multiplied; none where it is 0.
+    fn zero(&self) -> Option<Expr> {
+        let zero = self.p.input_zero.then(|| Expr::load(self.params.get("input_zero"), vec![Expr::Int(0)]));
+        match (zero, self.p.dtype) {
+            (Some(zero), DType::I8) => Some(zero + int(128)),
+            (None, DType::I8) => Some(int(128)),
+            (zero, _) => zero,
+        }
+    }
+
+    /// The zero point of the weight of a channel, as it is once weights have signs.
+    fn weight_zero(&self, channel: &Expr) -> Expr {
+        let at = match self.p.weight_zero {
+            WeightZero::None => return int(-self.p.weight_offset),
+            WeightZero::Tensor => Expr::Int(0),
+            WeightZero::Channel => channel.clone(),
+        };
+        let zero = Expr::load(self.params.get("weight_zero"), vec![at]);
+        if self.p.weight_offset == 0 { zero } else { zero - int(self.p.weight_offset) }
+    }
+
+    /// Visits `count` neighbours in vectors, the last of which may have fewer lanes: which neighbour, and which lane it is.
+    fn each_vector(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr, Expr)) {
+        let lanes = self.tiles.lanes;
+        let (whole, rest) = (count / lanes, count % lanes);
+        if whole > 0 {
+            b.loop_("vector", whole, LoopKind::Unrolled, |b, vector| {
+                b.loop_("lane", lanes, LoopKind::Vectorized, |b, lane| body(b, vector * lanes + lane, lane.into()));
+            });
+        }
+        let first = Expr::Int(whole * lanes);
+        match rest {
+            0 => {}
+            1 => body(b, first, Expr::Int(0)),
+            rest => b.loop_("rest", rest, LoopKind::Vectorized, |b, lane| body(b, first + lane, lane.into())),
+        }
+    }
+
+    /// As [`each_vector`](Self::each_vector), in a loop over the vectors.
+    fn each_vector_of_row(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr)) {
+        let lanes = self.tiles.lanes;
+        let (whole, rest) = (count / lanes, count % lanes);
+        if whole > 0 {
+            b.for_("vector", whole, |b, vector| {
+                b.loop_("lane", lanes, LoopKind::Vectorized, |b, lane| body(b, vector * lanes + lane));
+            });
+        }
+        if rest > 0 {
+            b.loop_("rest", rest, LoopKind::Unrolled, |b, lane| body(b, Expr::Int(whole * lanes) + lane));
+        }
+    }
+
+    /// Brings the input into words of unsigned bytes, with its padding around it.
+    fn pack_input(&self, b: &mut KernelBuilder) -> BufferId {
+        let p = self.p;
+        let packed = b.alloc("x_words", DType::U8x4, &p.packed_shape(), Scope::Global);
+        let [rows, columns] = p.padded();
+        let [top, left, bottom, right] = p.padding;
+        let zero = self.zero().unwrap_or(int(0));
+        let outside = || word(DType::U8x4, [0; 4].map(|_| zero.clone()));
+        b.loop_("packed_row", p.n * rows, LoopKind::Parallel, |b, row| {
+            let image = Expr::from(b.let_("image", Expr::from(row).floor_div(rows)));
+            let ih = Expr::from(b.let_("padded_row", Expr::from(row).floor_mod(rows)));
+            let at = |column: Expr, word: Expr| match p.x {
+                Channels::First => vec![image.clone(), ih.clone(), word, column],
+                Channels::Last => vec![image.clone(), ih.clone(), column, word],
+            };
+            let fill = |b: &mut KernelBuilder, first: i64, count: i64| match p.x {
+                Channels::First => b.for_("word", p.all_words(), |b, word| {
+                    self.each_vector_of_row(b, count, |b, c| b.store(packed, at(c + first, word.into()), outside()));
+                }),
+                Channels::Last => b.for_("column", count, |b, c| {
+                    self.each_vector_of_row(b, p.all_words(), |b, word| {
+                        b.store(packed, at(c + first, word), outside());
+                    });
+                }),
+            };
+            let inside = |b: &mut KernelBuilder| {
+                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0) {
+                    fill(b, first, count);
+                }
+                let source = ih.clone() - top;
+                self.pack_row(b, &|column, word| at(column + left, word), packed, &image, &source);
+            };
+            let conditions = [(top > 0).then(|| Expr::Int(top).le(ih.clone())), (bottom > 0).then(|| ih.clone().lt(rows - bottom))];
+            match Expr::all(conditions.into_iter().flatten()) {
+                Some(condition) => b.if_else(condition, inside, |b| fill(b, 0, columns)),
+                None => inside(b),
+            }
+        });
+        packed
+    }
+
+    /// The words of a row of the input.
+    fn pack_row(
+        &self,
+        b: &mut KernelBuilder,
+        at: &dyn Fn(Expr, Expr) -> Vec<Expr>,
+        packed: BufferId,
+        image: &Expr,
+        row: &Expr,
+    ) {
+        let (p, x) = (self.p, self.params.at(0));
+        if p.has_words() {
+            return b.for_("column", p.w, |b, column| {
+                self.each_vector_of_row(b, p.all_words(), |b, word| {
+                    let value = Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
+                    let value = if p.dtype == DType::I8 { Expr::un(UnOp::Flip, value) } else { value };
+                    b.store(packed, at(column.into(), word), value);
+                });
+            });
+        }
+        // Channels beyond the last of a group meet weights that are 0. As outside of the input they stand for 0, so that a sum of
+        // inputs has as many of them everywhere.
+        let beyond = self.zero().unwrap_or(int(0));
+        let byte = |channel: Expr, column: &Expr| {
+            let index = match p.x {
+                Channels::First => vec![image.clone(), channel, row.clone(), column.clone()],
+                Channels::Last => vec![image.clone(), row.clone(), column.clone(), channel],
+            };
+            let value = Expr::load(x, index);
+            if p.dtype == DType::I8 { value + int(128) } else { value }
+        };
+        let words = |first: Expr, count: i64, column: &Expr| {
+            word(DType::U8x4, [0, 1, 2, 3].map(|i| match i < count {
+                true => byte(first.clone() + i, column),
+                false => beyond.clone(),
+            }))
+        };
+        let (whole, rest) = (p.ci / 4, p.ci % 4);
+        let store = |b: &mut KernelBuilder, group: &Expr, q: Expr, count: i64| {
+            let (first, q) = (group.clone() * p.ci + q.clone() * 4, group.clone() * p.words() + q);
+            match p.x {
+                Channels::First => self.each_vector_of_row(b, p.w, |b, column| {
+                    let value = words(first.clone(), count, &column);
+                    b.store(packed, at(column, q.clone()), value);
+                }),
+                Channels::Last => b.for_("column", p.w, |b, column| {
+                    b.store(packed, at(column.into(), q.clone()), words(first.clone(), count, &column.into()));
+                }),
+            }
+        };
+        b.for_("group", p.groups, |b, group| {
+            if whole > 0 {
+                b.for_("word", whole, |b, q| store(b, &group.into(), q.into(), 4));
+            }
+            if rest > 0 {
+                store(b, &group.into(), Expr::Int(whole), rest);
+            }
+        });
+    }
+
+    /// The sums of all outputs, and what becomes of them.
+    fn sums(&self, b: &mut KernelBuilder, x: BufferId) {
+        let (p, tiles) = (self.p, self.tiles);
+        let images = if p.batched { 1 } else { p.n };
+        let (of_row, channel_tiles) = (ceil_div(p.ow, tiles.rows), ceil_div(p.co, tiles.channels()));
+        let all = p.oh * of_row;
+        let blocks = ceil_div(all, tiles.block);
+        b.loop_("task", p.sets() * channel_tiles * images * blocks, LoopKind::Parallel, |b, task| {
+            let panel = Expr::from(b.let_("panel", Expr::from(task).floor_div(images * blocks)));
+            let set = Expr::from(b.let_("set", panel.clone().floor_div(channel_tiles)));
+            let channel_tile = Expr::from(b.let_("co_t", panel.floor_mod(channel_tiles)));
+            let part = Expr::from(b.let_("part", Expr::from(task).floor_mod(images * blocks)));
+            let image = if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
+            let first = Expr::from(b.let_("first", part.floor_mod(blocks) * tiles.block));
+            b.for_("of_block", tiles.block, |b, of| {
+                let tile = Expr::from(b.let_("tile", first.clone() + of));
+                let oh = Expr::from(b.let_("oh", tile.clone().floor_div(of_row)));
+                let at = Expr::from(b.let_("of_row", tile.clone().floor_mod(of_row)));
+                let place = Place { set, channel_tile, image, oh, ow: at.clone() * tiles.rows };
+                let (whole, rest) = (p.ow / tiles.rows, p.ow % tiles.rows);
+                let body = |b: &mut KernelBuilder| match (whole, rest) {
+                    (0, rest) => self.tile(b, x, &place, rest),
+                    (_, 0) => self.tile(b, x, &place, tiles.rows),
+                    _ => b.if_else(
+                        at.lt(whole),
+                        |b| self.tile(b, x, &place, tiles.rows),
+                        |b| self.tile(b, x, &place, rest),
+                    ),
+                };
+                b.when((all % tiles.block != 0).then(|| tile.lt(all)), body);
+            });
+        });
+    }
+
+    /// The sums of some pixels of a row by a tile of channels.
+    fn tile(&self, b: &mut KernelBuilder, x: BufferId, place: &Place, rows: i64) {
+        let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
+        let Place { set, channel_tile, image, oh, ow } = place;
+        let sums = b.alloc("sums", DType::I32, &[rows, width], Scope::Register);
+        let of_inputs = p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, self.tiles.lanes], Scope::Register));
+        let each_row = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, VarId)| {
+            b.loop_("pixel", rows, LoopKind::Unrolled, |b, r| body(b, r));
+        };
+        each_row(b, &|b, r| {
+            self.each_vector(b, width, |b, c, _| b.store(sums, vec![r.into(), c], int(0)));
+            if let Some(sums) = of_inputs {
+                self.each_vector(b, self.tiles.lanes, |b, c, _| b.store(sums, vec![r.into(), c], int(0)));
+            }
+        });
+        let words = p.words();
+        b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1]), ("word", words)], |b, v| {
+            let [kh, kw, q] = [v[0], v[1], v[2]];
+            let term = (kh * p.taps[1] + kw) * words + q;
+            let ih = oh.clone() * p.stride[0] + kh * p.dilation[0];
+            let of_group = if p.batched { Expr::from(q) } else { set.clone() * words + q };
+            each_row(b, &|b, r| {
+                let iw = (ow.clone() + r) * p.stride[1] + kw * p.dilation[1];
+                let index = match p.x {
+                    Channels::First => vec![image.clone(), ih.clone(), of_group.clone(), iw],
+                    Channels::Last => vec![image.clone(), ih.clone(), iw, of_group.clone()],
+                };
+                let pixel = Expr::load(x, index);
+                self.each_vector(b, width, |b, c, _| {
+                    let weight = Expr::load(weights, vec![set.clone(), channel_tile.clone(), term.clone(), c.clone()]);
+                    let at = vec![r.into(), c];
+                    b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot4(weight));
+                });
+                if let Some(sums) = of_inputs {
+                    let ones = Expr::Int(0x0101_0101).cast(DType::I8x4);
+                    self.each_vector(b, self.tiles.lanes, |b, c, _| {
+                        let at = vec![r.into(), c];
+                        b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot4(ones.clone()));
+                    });
+                }
+            });
+        });
+        // What is taken from the sums of inputs, once for each pixel.
+        if let (Some(inputs), Some(zero)) = (of_inputs, self.zero()) {
+            each_row(b, &|b, r| {
+                self.each_vector(b, self.tiles.lanes, |b, c, _| {
+                    let at = vec![r.into(), c];
+                    b.store(inputs, at.clone(), Expr::load(inputs, at) - zero.clone() * int(p.terms()));
+                });
+            });
+        }
+        let last = Expr::Int(p.packed_weights(width)[2] - 1);
+        let finish = |b: &mut KernelBuilder, count: i64| {
+            each_row(b, &|b, r| {
+                self.each_vector(b, count, |b, c, lane| {
+                    let of_set = channel_tile.clone() * width + c.clone();
+                    let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
+                    let at = vec![r.into(), c.clone()];
+                    let mut value = Expr::load(sums, at.clone());
+                    if let Some(zero) = self.zero() {
+                        let index = vec![set.clone(), channel_tile.clone(), last.clone(), c];
+                        value = value - Expr::load(weights, index).cast(DType::I32) * zero;
+                    }
+                    if let Some(sums) = of_inputs {
+                        value = value - Expr::load(sums, vec![r.into(), lane]) * self.weight_zero(&channel);
+                    }
+                    b.store(sums, at.clone(), value);
+                    let pixel = ow.clone() + r;
+                    let index = match p.y {
+                        Channels::First => vec![image.clone(), channel.clone(), oh.clone(), pixel],
+                        Channels::Last => vec![image.clone(), oh.clone(), pixel, channel.clone()],
+                    };
+                    let result = epilogue(self.w, Expr::load(sums, at), &channel, &index, self.params);
+                    b.store(self.params.output(), index, result);
+                });
+            });
+        };
+        let (whole, rest) = (p.co / width, p.co % width);
+        match (whole, rest) {
+            (0, rest) => finish(b, rest),
+            (_, 0) => finish(b, width),
+            _ => b.if_else(channel_tile.clone().lt(whole), |b| finish(b, width), |b| finish(b, rest)),
+        }
+    }
+}
+
+/// Where a tile of outputs lies.
+struct Place {
+    /// The set of weights.
+    set: Expr,
+    channel_tile: Expr,
+    image: Expr,
+    oh: Expr,
+    /// The first pixel.
+    ow: Expr,
+}

@@ -1,0 +1,241 @@
+//! Products and convolutions of bytes as one problem: outputs are pixels by channels, terms are taps by words of four channels.
+
+use crate::integer::ceil_div;
+use crate::ir::DType;
+use crate::workload::{ConvLayout, Op, WeightZero, Workload};
+
+/// Where the channels of a tensor lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Channels {
+    /// Each is a plane of pixels.
+    First,
+    /// Those of a pixel are neighbours.
+    Last,
+}
+
+/// In which order weights are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// `[co][ci][kh][kw]`, `[n][k]`.
+    OutputFirst,
+    /// `[kh][kw][ci][co]`, `[k][n]`.
+    OutputLast,
+}
+
+/// A product or a convolution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Problem {
+    /// Images; products of a batch.
+    pub(super) n: i64,
+    /// Groups of channels, each with weights of its own.
+    pub(super) groups: i64,
+    /// Whether each image has weights of its own.
+    pub(super) batched: bool,
+    /// Input channels of a group.
+    pub(super) ci: i64,
+    /// Rows and columns of the input.
+    pub(super) h: i64,
+    pub(super) w: i64,
+    /// Output channels of a group.
+    pub(super) co: i64,
+    pub(super) taps: [i64; 2],
+    pub(super) stride: [i64; 2],
+    /// Top, left, bottom, right.
+    pub(super) padding: [i64; 4],
+    pub(super) dilation: [i64; 2],
+    /// Rows and columns of the output.
+    pub(super) oh: i64,
+    pub(super) ow: i64,
+    pub(super) x: Channels,
+    pub(super) y: Channels,
+    pub(super) order: Order,
+    /// Type of the input.
+    pub(super) dtype: DType,
+    /// Whether the input has a zero point.
+    pub(super) input_zero: bool,
+    /// What is taken from weights so that they have signs.
+    pub(super) weight_offset: i64,
+    /// Zero points of the weights.
+    pub(super) weight_zero: WeightZero,
+}
+
+impl Problem {
+    pub(super) fn of(w: &Workload) -> Result<Problem, String> {
+        if !w.is_quantised() {
+            return Err("for integers of eight bits".into());
+        }
+        let plain = Problem {
+            n: 1,
+            groups: 1,
+            batched: false,
+            ci: 1,
+            h: 1,
+            w: 1,
+            co: 1,
+            taps: [1; 2],
+            stride: [1; 2],
+            padding: [0; 4],
+            dilation: [1; 2],
+            oh: 1,
+            ow: 1,
+            x: Channels::Last,
+            y: Channels::Last,
+            order: Order::OutputFirst,
+            dtype: w.dtype,
+            input_zero: w.quant.input_zero,
+            weight_offset: if w.quant.weight == DType::U8 { 128 } else { 0 },
+            weight_zero: w.quant.weight_zero,
+        };
+        let problem = match w.op {
+            Op::Matmul(m) => Problem {
+                n: m.batch,
+                batched: m.batch > 1,
+                ci: m.k,
+                w: m.m,
+                ow: m.m,
+                co: m.n,
+                x: if m.trans_a { Channels::First } else { Channels::Last },
+                order: if m.trans_b { Order::OutputFirst } else { Order::OutputLast },
+                ..plain
+            },
+            Op::Conv2d(c) => {
+                let (channels, order) = match c.layout {
+                    ConvLayout::Nchw => (Channels::First, Order::OutputFirst),
+                    ConvLayout::Nhwc => (Channels::Last, Order::OutputLast),
+                    _ => return Err("for the layouts NCHW and NHWC".into()),
+                };
+                Problem {
+                    n: c.n,
+                    groups: c.groups,
+                    ci: c.ci_per_group(),
+                    h: c.h,
+                    w: c.w,
+                    co: c.co_per_group(),
+                    taps: [c.kh, c.kw],
+                    stride: c.stride,
+                    padding: c.padding,
+                    dilation: c.dilation,
+                    oh: c.oh(),
+                    ow: c.ow(),
+                    x: channels,
+                    y: channels,
+                    order,
+                    ..plain
+                }
+            }
+            Op::Conv1d(c) => Problem {
+                n: c.n,
+                groups: c.groups,
+                ci: c.ci / c.groups,
+                w: c.w,
+                co: c.co / c.groups,
+                taps: [1, c.k],
+                stride: [1, c.stride],
+                padding: [0, c.padding[0], 0, c.padding[1]],
+                dilation: [1, c.dilation],
+                oh: 1,
+                ow: c.ow(),
+                x: Channels::First,
+                y: Channels::First,
+                ..plain
+            },
+            _ => return Err("for products and convolutions".into()),
+        };
+        Ok(problem.in_one_row())
+    }
+
+    /// The same with all pixels in one row, where outputs are pixels as inputs are: tiles then end with the image alone.
+    fn in_one_row(self) -> Problem {
+        let same = self.taps == [1; 2] && self.stride == [1; 2] && self.padding == [0; 4];
+        match same {
+            true => Problem { h: 1, w: self.h * self.w, oh: 1, ow: self.oh * self.ow, ..self },
+            false => self,
+        }
+    }
+
+    /// Words of the channels of a group at one pixel.
+    pub(super) fn words(&self) -> i64 {
+        ceil_div(self.ci, 4)
+    }
+
+    /// Words of all groups.
+    pub(super) fn all_words(&self) -> i64 {
+        self.groups * self.words()
+    }
+
+    /// Rows and columns of the input with its padding.
+    pub(super) fn padded(&self) -> [i64; 2] {
+        let [top, left, bottom, right] = self.padding;
+        [self.h + top + bottom, self.w + left + right]
+    }
+
+    /// Sets of weights.
+    pub(super) fn sets(&self) -> i64 {
+        if self.batched { self.n } else { self.groups }
+    }
+
+    /// Terms of a sum, with those of channels beyond the last.
+    pub(super) fn terms(&self) -> i64 {
+        self.taps[0] * self.taps[1] * 4 * self.words()
+    }
+
+    /// Whether the input is stored in whole words.
+    pub(super) fn has_words(&self) -> bool {
+        self.x == Channels::Last && self.ci % 4 == 0
+    }
+
+    /// Whether kernels read the input as it is.
+    pub(super) fn reads_in_place(&self) -> bool {
+        self.has_words() && self.dtype == DType::U8 && self.padding == [0; 4]
+    }
+
+    /// Whether sums of the input's elements matter: those of weights with zero points do not vanish.
+    pub(super) fn sums_inputs(&self) -> bool {
+        self.weight_offset != 0 || self.weight_zero != WeightZero::None
+    }
+
+    /// Shape of the input as the kernel takes it.
+    pub(super) fn x_shape(&self) -> Vec<i64> {
+        let channels = self.groups * self.ci;
+        match self.x {
+            Channels::First => vec![self.n, channels, self.h, self.w],
+            Channels::Last if self.has_words() => vec![self.n, self.h, self.w, channels / 4],
+            Channels::Last => vec![self.n, self.h, self.w, channels],
+        }
+    }
+
+    /// Shape of the input in words, with its padding.
+    pub(super) fn packed_shape(&self) -> Vec<i64> {
+        let [h, w] = self.padded();
+        match self.x {
+            Channels::First => vec![self.n, h, self.all_words(), w],
+            Channels::Last => vec![self.n, h, w, self.all_words()],
+        }
+    }
+
+    /// Shape of the output as the kernel takes it.
+    pub(super) fn y_shape(&self) -> Vec<i64> {
+        let channels = self.groups * self.co;
+        match self.y {
+            Channels::First => vec![self.n, channels, self.oh, self.ow],
+            Channels::Last => vec![self.n, self.oh, self.ow, channels],
+        }
+    }
+
+    /// Shape of the weights as stored.
+    pub(super) fn w_shape(&self) -> Vec<i64> {
+        let ([kh, kw], channels) = (self.taps, self.groups * self.co);
+        match self.order {
+            Order::OutputFirst if self.batched => vec![self.n, self.co, self.ci, kh, kw],
+            Order::OutputLast if self.batched => vec![self.n, kh, kw, self.ci, self.co],
+            Order::OutputFirst => vec![channels, self.ci, kh, kw],
+            Order::OutputLast => vec![kh, kw, self.ci, channels],
+        }
+    }
+
+    /// Shape of the weights in words with tiles of so many channels: for each set and tile the words of all taps, and behind them the
+    /// sums of each channel's weights.
+    pub(super) fn packed_weights(&self, tile: i64) -> [i64; 4] {
+        [self.sets(), ceil_div(self.co, tile), self.taps[0] * self.taps[1] * self.words() + 1, tile]
+    }
+}
