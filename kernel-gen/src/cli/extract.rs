@@ -108,6 +108,17 @@ fn kernel(text: &mut String, task: &Task) {
     if dtype != DType::F32 {
         let _ = writeln!(text, "dtype = \"{}\"", dtype.name());
     }
+    let workload = &task.workload;
+    if workload.is_quantised() && workload.quant.weight == DType::U8 {
+        let _ = writeln!(text, "weight_dtype = \"u8\"");
+    }
+    if workload.out_dtype != workload.op.output_type(dtype) {
+        let _ = writeln!(text, "out_dtype = \"{}\"", workload.out_dtype.name());
+    }
+    let zeros: Vec<&str> = workload.quant.zero_points().collect();
+    if !zeros.is_empty() {
+        let _ = writeln!(text, "zero_points = {zeros:?}");
+    }
     for flag in &task.said.flags {
         let _ = writeln!(text, "{flag} = true");
     }

@@ -11,6 +11,7 @@ use crate::records::{Choice, Unusable};
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::templates::{Pack, Registry, Scheduled};
+use crate::workload::Role;
 
 /// The last line of the comment on top of a source.
 const REGENERATE: &str = concat!(
@@ -221,7 +222,8 @@ pub(crate) fn pack_positions(
         };
         let (original, packed) = (pack.kernel.buffer(original), pack.kernel.buffer(packed));
         let wanted = kernel.buffer(kernel.params[position]);
-        if original.shape != params[position].shape || original.dtype != params[position].dtype {
+        let elements: i64 = original.shape.iter().product();
+        if elements != params[position].elements() || original.dtype != params[position].dtype || !original.is_row_major() {
             return Err(format!("what packs `{}` takes another tensor than the workload has", pack.param));
         }
         if packed.shape != wanted.shape || packed.strides != wanted.strides || packed.dtype != wanted.dtype {
@@ -232,9 +234,13 @@ pub(crate) fn pack_positions(
     for (i, (id, param)) in kernel.params.iter().zip(&params).enumerate() {
         let buffer = kernel.buffer(*id);
         // A template may see a dense tensor under another shape, rows of pixels as one row, say: what counts is that
-        // the elements are the same in the same order.
+        // the elements are the same in the same order. It may read four bytes as a word.
         let elements = buffer.shape.iter().copied().fold(1, i64::saturating_mul);
-        let same = elements == param.elements() && buffer.dtype == param.dtype && buffer.is_row_major();
+        let (of, elements) = match param.dtype.word() {
+            Some(word) if param.role == Role::Input && buffer.dtype == word => (word, elements.saturating_mul(4)),
+            _ => (param.dtype, elements),
+        };
+        let same = elements == param.elements() && buffer.dtype == of && buffer.is_row_major();
         if !same && !positions.contains(&i) {
             return Err(format!(
                 "the parameter `{}` is not `{}` of the workload, and nothing packs it",

@@ -25,7 +25,7 @@ pub(super) struct Model {
 impl Model {
     /// The type of its numbers: that of the inputs, `f32` where they differ.
     pub(super) fn dtype(&self) -> DType {
-        let mut types = self.inputs.iter().map(|input| input.dtype);
+        let mut types = self.inputs.iter().map(|input| input.dtype).filter(|dtype| dtype.is_float());
         let first = types.next().unwrap_or(DType::F32);
         if types.all(|dtype| dtype == first) { first } else { DType::F32 }
     }

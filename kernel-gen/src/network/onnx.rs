@@ -138,10 +138,12 @@ fn ends(
             None | Some(DataType::FLOAT) => DType::F32,
             Some(DataType::FLOAT16) => DType::F16,
             Some(DataType::BFLOAT16) => DType::Bf16,
+            Some(DataType::INT8) => DType::I8,
+            Some(DataType::UINT8) => DType::U8,
             Some(other) => {
                 let kind = other.name().unwrap_or("of an unknown type");
                 let fault =
-                    Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32, f16 or bf16");
+                    Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32, f16, bf16, i8 or u8");
                 problems.push(Problem::at(format!("input `{name}`"), fault));
                 DType::F32
             }
@@ -211,7 +213,12 @@ fn tensor(proto: &TensorProto, folder: &Folder<'_>) -> Result<Tensor, Fault> {
         let cause = format!("its shape {:?} has {elements} elements, and the file has {}", proto.dims, data.len());
         return Err(Fault::new(cause, AGAIN));
     }
-    Ok(Tensor { shape: proto.dims.clone(), data })
+    let byte = match kind {
+        DataType::INT8 => Some(DType::I8),
+        DataType::UINT8 => Some(DType::U8),
+        _ => None,
+    };
+    Ok(Tensor { shape: proto.dims.clone(), data, byte })
 }
 
 /// Elements of raw bytes, in little-endian order; a number of bytes that is no multiple of the size loses the rest.

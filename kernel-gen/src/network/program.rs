@@ -114,7 +114,8 @@ impl Program {
 
     /// Adds a constant.
     pub(super) fn add_constant(&mut self, tensor: Tensor) -> ValueId {
-        let dtype = if tensor.is_integer() { DType::I64 } else { DType::F32 };
+        let whole = tensor.byte.unwrap_or(DType::I64);
+        let dtype = if tensor.is_integer() { whole } else { DType::F32 };
         let shape = tensor.shape.clone();
         self.add(&shape, dtype, Source::Constant(tensor))
     }

@@ -1,5 +1,6 @@
 //! Constants of a network: weights, and the integers that shapes are computed from.
 
+use crate::ir::DType;
 use crate::workload::MAX_ELEMENTS;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub struct Tensor {
     pub shape: Vec<i64>,
     /// Its elements.
     pub data: Data,
+    /// The type of integers of eight bits.
+    pub byte: Option<DType>,
 }
 
 /// The elements of a [`Tensor`]. Clones share them.
@@ -57,17 +60,22 @@ impl Data {
 impl Tensor {
     /// A tensor of numbers.
     pub fn floats(shape: &[i64], data: impl Into<Arc<[f32]>>) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: Data::Floats(data.into()) }
+        Tensor { shape: shape.to_vec(), data: Data::Floats(data.into()), byte: None }
     }
 
     /// A tensor of integers.
     pub fn integers(shape: &[i64], data: impl Into<Arc<[i64]>>) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: Data::Integers(data.into()) }
+        Tensor { shape: shape.to_vec(), data: Data::Integers(data.into()), byte: None }
+    }
+
+    /// A tensor of integers of eight bits.
+    pub fn bytes(shape: &[i64], dtype: DType, data: impl Into<Arc<[i64]>>) -> Tensor {
+        Tensor { byte: Some(dtype), ..Tensor::integers(shape, data) }
     }
 
     /// The same elements in another shape.
     pub fn with_shape(&self, shape: &[i64]) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: self.data.clone() }
+        Tensor { shape: shape.to_vec(), data: self.data.clone(), byte: self.byte }
     }
 
     /// Whether the elements are integers.

@@ -58,8 +58,19 @@ pub(crate) fn epilogue(workload: &Workload, sum: Expr, channel: &Expr, index: &[
 
 /// [`epilogue`] with operands of steps that `read` gives.
 pub(crate) fn epilogue_of(workload: &Workload, sum: Expr, index: &[Expr], read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
+    epilogue_from(0, workload, sum, index, read)
+}
+
+/// [`epilogue_of`] from a step on: those before it are done.
+pub(crate) fn epilogue_from(
+    step: usize,
+    workload: &Workload,
+    sum: Expr,
+    index: &[Expr],
+    read: &dyn Fn(&StepOperand) -> Expr,
+) -> Expr {
     let finished = workload.op.get().finish(sum, index);
-    let value = applied(&workload.epilogue, workload.out_dtype, finished, read);
+    let value = applied(&workload.epilogue[step..], workload.out_dtype, finished, read);
     if workload.out_dtype.is_int() { Expr::Cast(workload.out_dtype, Box::new(value)) } else { value }
 }
 

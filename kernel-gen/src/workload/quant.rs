@@ -41,6 +41,18 @@ pub enum WeightZero {
     Channel,
 }
 
+impl Quant {
+    /// The zero points that there are, as specs call them.
+    pub fn zero_points(&self) -> impl Iterator<Item = &'static str> {
+        let weight = match self.weight_zero {
+            WeightZero::None => None,
+            WeightZero::Tensor => Some("weight"),
+            WeightZero::Channel => Some("weight_per_channel"),
+        };
+        self.input_zero.then_some("input").into_iter().chain(weight)
+    }
+}
+
 /// The types that a workload on integers of eight bits may give.
 const OUTPUTS: [DType; 6] = [DType::I32, DType::I8, DType::U8, DType::F32, DType::F16, DType::Bf16];
 
@@ -154,12 +166,12 @@ pub(super) fn zero_points(w: &Workload, channels: i64) -> Vec<(&'static str, DTy
 }
 
 /// A number as an integer of eight bits around a zero point, which is an `i32`: rounded to the nearest, ties to even, and held to the
-/// limits of the type. It is held to them first: whole numbers stay what they are, and no conversion is out of range.
+/// limits of the type. It is held to them first: whole numbers stay what they are, and no conversion is out of range. The result is
+/// an `i32`.
 pub(super) fn saturated(value: Expr, zero: Expr, dtype: DType) -> Expr {
     let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
-    let zero = zero.cast(DType::F32);
-    let within = value.max(Expr::f32(low as f64) - zero.clone()).min(Expr::f32(high as f64) - zero.clone());
-    Expr::un(UnOp::Round, within) + zero
+    let bound = |limit: i64| (Expr::Int(limit).cast(DType::I32) - zero.clone()).cast(DType::F32);
+    Expr::un(UnOp::Round, value.max(bound(low)).min(bound(high))).cast(DType::I32) + zero
 }
 
 /// [`saturated`] of an `f32` in plain Rust.

@@ -208,6 +208,10 @@ impl Operator for Unary {
         ("y", self.input.axes())
     }
 
+    fn takes_bytes(&self) -> bool {
+        self.function == Function::Identity
+    }
+
     fn terms(&self) -> i64 {
         1
     }

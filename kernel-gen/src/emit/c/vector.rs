@@ -88,8 +88,9 @@ impl Body<'_> {
                 if !ty.dtype.is_float() && ty.dtype != DType::I32 {
                     return Err(NoVector::Lanes);
                 }
+                let number = [a, b].iter().any(|e| self.is_number(e));
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
-                self.vector_binary(*op, a, b, ty.dtype)
+                self.vector_binary(*op, a, b, ty.dtype, number)
             }
             Expr::Unary(UnOp::Flip, a) => {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
@@ -144,6 +145,19 @@ impl Body<'_> {
             {
                 self.vector(a, c)
             }
+            // Both are one instruction.
+            Expr::Cast(DType::I32, round) if matches!(&**round, Expr::Unary(UnOp::Round, _)) => {
+                let Expr::Unary(_, a) = &**round else { return Err(NoVector::Lanes) };
+                let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let v = Vector::holding(DType::I32, usize::from(c.len));
+                if of.width != v.width || of.dtype != DType::F32 {
+                    return Err(NoVector::Lanes);
+                }
+                let rounded = self.prelude.call(Helper::Rounded(of));
+                Ok(Value::Vector(Text::new(format!("{rounded}({})", a.text), PRIMARY), v))
+            }
+            // What is stored as a byte loses its upper bits there.
+            Expr::Cast(DType::I8 | DType::U8, a) if a.ty(self.kernel).dtype == DType::I32 => self.vector(a, c),
             Expr::Cast(d @ (DType::I32 | DType::I8 | DType::U8), a) if a.ty(self.kernel).dtype == DType::F32 => {
                 let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 let v = Vector::holding(d.compute(), usize::from(c.len));
@@ -206,7 +220,20 @@ impl Body<'_> {
         }
     }
 
-    fn vector_binary(&mut self, op: BinOp, a: Value, b: Value, dtype: DType) -> Result<Value, NoVector> {
+    /// Whether an expression is the same in all lanes and made of integers, so that it is never NaN.
+    fn is_number(&self, e: &Expr) -> bool {
+        matches!(e, Expr::Cast(d, a) if d.is_float() && a.ty(self.kernel).dtype.is_int()) && e.ty(self.kernel).lanes == 1
+    }
+
+    /// `number`: whether an operand that is the same in all lanes is never NaN.
+    fn vector_binary(
+        &mut self,
+        op: BinOp,
+        a: Value,
+        b: Value,
+        dtype: DType,
+        number: bool,
+    ) -> Result<Value, NoVector> {
         let v = match (&a, &b) {
             (Value::Vector(_, v), _) | (_, Value::Vector(_, v)) => *v,
             // Both are broadcasts: compute once.
@@ -223,7 +250,15 @@ impl Body<'_> {
                 infix(op, a.text(), b.text()).ok_or(NoVector::Lanes)?
             }
             BinOp::Min | BinOp::Max => {
-                let f = self.prelude.call(if op == BinOp::Min { Helper::VectorMin(v) } else { Helper::VectorMax(v) });
+                if v.dtype.is_int() {
+                    return Err(NoVector::Lanes);
+                }
+                let f = self.prelude.call(match (op, number) {
+                    (BinOp::Min, true) => Helper::VectorMinOf(v),
+                    (BinOp::Min, false) => Helper::VectorMin(v),
+                    (_, true) => Helper::VectorMaxOf(v),
+                    (_, false) => Helper::VectorMax(v),
+                });
                 // The function is at its best where the second operand is the same in all lanes.
                 let (a, b) = if matches!(a, Value::Scalar(_)) { (b, a) } else { (a, b) };
                 let (a, b) = (self.splat(a, v), self.splat(b, v));

@@ -58,8 +58,12 @@ pub(super) struct Call {
     keys: Vec<(&'static str, Vec<i64>)>,
     /// What is done to the result.
     epilogue: Vec<Epilogue>,
-    /// The operands, those of the epilogue last.
+    /// The operands: zero points behind those of the operator, those of the epilogue last.
     operands: Vec<ValueId>,
+    /// The type of inputs that are integers, and what goes with it.
+    integers: Option<(DType, Quant)>,
+    /// The type of the result, if it is not that of the operator.
+    out: Option<DType>,
 }
 
 impl Call {
@@ -83,6 +87,18 @@ impl Call {
     pub(super) fn flag(mut self, name: &'static str, is_set: bool) -> Call {
         self.flags.extend(is_set.then_some(name));
         self
+    }
+
+    /// Of inputs that are integers of eight bits, whose zero points are operands behind those there are.
+    pub(super) fn integers(mut self, dtype: DType, quant: Quant, zeros: impl IntoIterator<Item = ValueId>) -> Call {
+        self.integers = Some((dtype, quant));
+        self.operands.extend(zeros);
+        self
+    }
+
+    /// With a result of another type.
+    pub(super) fn gives(self, dtype: DType) -> Call {
+        Call { out: Some(dtype), ..self }
     }
 
     /// With one more step of the epilogue, and its operands.
@@ -198,9 +214,9 @@ impl Builder {
         }
         let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
-        let dtype = DType::F32;
-        let out_dtype = op.output_type(dtype);
-        let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue, quant: Quant::default() };
+        let (dtype, quant) = call.integers.unwrap_or((DType::F32, Quant::default()));
+        let out_dtype = call.out.unwrap_or(op.output_type(dtype));
+        let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue, quant };
         workload.validate().map_err(|error| invalid(error.cause(), error.help()))?;
         let params = workload.params();
         let expected: Vec<i64> = params.iter().map(|p| p.elements()).collect();
@@ -254,11 +270,13 @@ impl Builder {
         let result = reference(workload, &inputs);
         let values = if workload.op_name() == "where" { &operands[1..] } else { operands };
         let is_truth = TRUTHS.contains(&workload.op_name());
-        let integer = workload.out_dtype.is_int() || is_truth || values.iter().all(Tensor::is_integer);
+        let made = workload.out_dtype.is_float() && workload.is_quantised();
+        let integer = !made && (workload.out_dtype.is_int() || is_truth || values.iter().all(Tensor::is_integer));
         let data = match integer {
             true => Data::Integers(result.iter().map(|v| *v as i64).collect()),
             false => Data::Floats(result.iter().map(|v| *v as f32).collect()),
         };
-        self.add_constant(Tensor { shape: workload.output_shape(), data })
+        let byte = Some(workload.out_dtype).filter(|dtype| dtype.is_byte());
+        self.add_constant(Tensor { shape: workload.output_shape(), data, byte })
     }
 }

@@ -13,6 +13,13 @@ use crate::workload::Epilogue;
 /// `Conv`: of one, two or three dimensions, with groups.
 pub(super) fn conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (x, w, bias) = operands(x)?;
+    let (call, line) = convolution(b, node, x, w)?;
+    let y = finish(b, call, bias)?;
+    if line { without_row(b, y) } else { Ok(y) }
+}
+
+/// A convolution, and whether it is of one dimension, which is two here, of which the first has one pixel.
+pub(super) fn convolution(b: &mut Builder, node: &Node, x: ValueId, w: ValueId) -> Result<(Call, bool), Fault> {
     let (mut image, mut weight) = (b.shape(x), b.shape(w));
     if image.len() != weight.len() || !(3..=5).contains(&image.len()) {
         let cause = format!("an input of {image:?} and a weight of {weight:?}");
@@ -21,7 +28,6 @@ pub(super) fn conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
     let mut window = Window::of(node, &image[2..], &weight[2..])?;
     let line = image.len() == 3;
     if line {
-        // One dimension is two, of which the first has one pixel.
         window.raise();
         image.insert(2, 1);
         weight.insert(2, 1);
@@ -34,10 +40,11 @@ pub(super) fn conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
         _ => "conv2d",
     };
     let call = Call::new(kind, &[x, w]).key("input", &image).key("weight", &weight).key("groups", &[groups]);
-    let y = finish(b, window.keys(call), bias)?;
-    if !line {
-        return Ok(y);
-    }
+    Ok((window.keys(call), line))
+}
+
+/// The result of a convolution of one dimension as one of these.
+pub(super) fn without_row(b: &mut Builder, y: ValueId) -> Result<ValueId, Fault> {
     let mut shape = b.shape(y);
     shape.remove(2);
     b.view(y, &shape)

@@ -9,6 +9,7 @@ mod contraction;
 mod element;
 mod movement;
 mod operands;
+mod quantised;
 mod row;
 mod shape;
 mod window;
@@ -28,6 +29,13 @@ type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>
 const OPERATORS: &[(&[&str], One)] = &[
     (&["Conv"], contraction::conv),
     (&["ConvTranspose"], contraction::conv_transpose),
+    (&["ConvInteger"], quantised::conv_integer),
+    (&["MatMulInteger"], quantised::matmul_integer),
+    (&["QLinearConv"], quantised::qlinear_conv),
+    (&["QLinearMatMul"], quantised::qlinear_matmul),
+    (&["QGemm"], quantised::qgemm),
+    (&["QuantizeLinear"], quantised::quantize),
+    (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),
     (&["MatMul"], contraction::matmul),
     (&["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], window::pool),
@@ -147,7 +155,7 @@ const OPERATORS: &[(&[&str], One)] = &[
 
 /// The operators of ONNX that can be compiled.
 pub fn operators() -> Vec<&'static str> {
-    let mut names: Vec<&str> = OPERATORS.iter().flat_map(|(names, _)| names.iter().copied()).chain(["Split"]).collect();
+    let mut names: Vec<&str> = OPERATORS.iter().flat_map(|(names, _)| names.iter().copied()).chain(["DynamicQuantizeLinear", "Split"]).collect();
     names.sort_unstable();
     names
 }
@@ -165,7 +173,9 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
             problems.push(Problem::at(format!("input `{name}`"), fault));
             continue;
         }
-        let id = b.program.add(&shape, DType::F32, Source::Input);
+        let bytes = model.inputs.iter().find(|input| input.name == name).map(|input| input.dtype);
+        let dtype = bytes.filter(|dtype| dtype.is_byte()).unwrap_or(DType::F32);
+        let id = b.program.add(&shape, dtype, Source::Input);
         b.program.inputs.push((name.clone(), id));
         b.names.insert(name, id);
     }
@@ -294,6 +304,9 @@ fn taken(b: &Builder, node: &Node) -> Result<Vec<Option<ValueId>>, Fault> {
 fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
     if node.op == "Split" {
         return movement::split(b, node, operands);
+    }
+    if node.op == "DynamicQuantizeLinear" {
+        return quantised::dynamic_quantize(b, operands);
     }
     let Some((_, make)) = OPERATORS.iter().find(|(names, _)| names.contains(&node.op.as_str())) else {
         let help = "export the model with other operators; docs/networks.md lists those that can be compiled";

@@ -8,7 +8,7 @@ use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two, s
 use crate::ir::{DType, UnOp};
 use text::{
     NARROW_F16, WIDEN_F16, dot4, gather, half, hold, larger, load, load_between, load_even, load_even_between, load_part,
-    map, min_max, pick_between, pick_from, scatter, splat, spread, store, store_even, store_part, transpose, vector_dot4,
+    map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread, store, store_even, store_part, transpose, vector_dot4,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -71,6 +71,12 @@ pub(super) enum Helper {
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
     VectorMax(Vector),
+    /// Lane-wise smaller of a vector and another that is not NaN.
+    VectorMinOf(Vector),
+    /// Lane-wise larger of a vector and another that is not NaN.
+    VectorMaxOf(Vector),
+    /// The nearest integers of a vector of floats, ties to even.
+    Rounded(Vector),
     /// Lane-wise the first if it is larger than the second, otherwise the second, as where either is NaN.
     VectorLarger(Vector),
     /// A square of registers, in place.
@@ -117,6 +123,9 @@ impl prelude::Helper for Helper {
             Helper::PickBetween(v) => format!("pick_between_{v}"),
             Helper::VectorMin(v) => format!("min_{v}"),
             Helper::VectorMax(v) => format!("max_{v}"),
+            Helper::VectorMinOf(v) => format!("min_of_{v}"),
+            Helper::VectorMaxOf(v) => format!("max_of_{v}"),
+            Helper::Rounded(v) => format!("rounded_{v}"),
             Helper::VectorLarger(v) => format!("larger_{v}"),
             Helper::Transpose(v) => format!("transpose_{v}"),
             Helper::Hold(v) => format!("hold_{v}"),
@@ -137,7 +146,10 @@ impl prelude::Helper for Helper {
             Helper::Spread(v, ..) => vec![Helper::Type(v.mask())],
             Helper::Half(v, _) => vec![Helper::Type(v.half())],
             Helper::PickFrom(v, _) => vec![Helper::Type(v.mask()), Helper::Type(v.twice())],
+            Helper::Rounded(v) => vec![Helper::Math, Helper::Type(v.mask())],
             Helper::LoadBetween(v)
+            | Helper::VectorMinOf(v)
+            | Helper::VectorMaxOf(v)
             | Helper::PickBetween(v)
             | Helper::VectorMin(v)
             | Helper::VectorMax(v)
@@ -172,6 +184,9 @@ impl Helper {
             Helper::PickBetween(v)
             | Helper::VectorMin(v)
             | Helper::VectorMax(v)
+            | Helper::VectorMinOf(v)
+            | Helper::VectorMaxOf(v)
+            | Helper::Rounded(v)
             | Helper::VectorLarger(v)
             | Helper::Transpose(v) => Some(v),
             Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) => Some(v),
@@ -237,6 +252,9 @@ impl Helper {
             Helper::PickBetween(v) => pick_between(&name, v, isa),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
+            Helper::VectorMinOf(v) => min_max_of(&name, v, isa, "min", '<'),
+            Helper::VectorMaxOf(v) => min_max_of(&name, v, isa, "max", '>'),
+            Helper::Rounded(v) => rounded(&name, v, isa),
             Helper::VectorLarger(v) => larger(&name, v, isa),
             Helper::Transpose(v) => transpose(&name, v),
             Helper::Hold(v) => hold(&name, v, isa),

@@ -456,6 +456,30 @@ pub(super) fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// Lane-wise smaller or larger, NaN where `a` is: `b` is not. The instructions of x86 give their second operand where one is NaN.
+pub(super) fn min_max_of(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -> String {
+    let m = v.mask();
+    let body = match intrinsic(v) {
+        Some((prefix, suffix)) if isa.is_x86() => {
+            format!("  return ({v}){prefix}_{word}_{suffix}(({raw})b, ({raw})a);\n", raw = raw(v))
+        }
+        _ => format!("  {m} pick = ({m})(b {sign} a);\n  return ({v})((pick & ({m})b) | (~pick & ({m})a));\n"),
+    };
+    function(v, name, &format!("{v} a, {v} b"), &body)
+}
+
+/// The nearest integers, ties to even, of numbers that are integers of 32 bits then.
+pub(super) fn rounded(name: &str, v: Vector, isa: Isa) -> String {
+    let m = v.mask();
+    let body = match intrinsic(v) {
+        Some((prefix, suffix)) if isa.is_x86() => {
+            format!("  return ({m}){prefix}_cvt{suffix}_epi32(({})x);\n", raw(v))
+        }
+        _ => format!("  {m} r = {{0}};\n  for (int i = 0; i < {}; i++) r[i] = (int32_t)rintf(x[i]);\n  return r;\n", v.width),
+    };
+    function(m, name, &format!("{v} x"), &body)
+}
+
 /// Lane-wise `a` if it is larger than `b`, otherwise `b`: what the instruction of x86 gives.
 pub(super) fn larger(name: &str, v: Vector, isa: Isa) -> String {
     let m = v.mask();

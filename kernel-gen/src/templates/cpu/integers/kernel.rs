@@ -4,9 +4,10 @@ use super::problem::{Channels, Order, Problem};
 use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
-use crate::workload::naive::epilogue;
+use crate::workload::epilogue::StepOperand;
+use crate::workload::naive::epilogue_from;
 use crate::workload::operands::Operands;
-use crate::workload::{Role, WeightZero, Workload};
+use crate::workload::{Epilogue, Role, WeightZero, Workload};
 
 /// How the outputs are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +20,12 @@ pub(super) struct Tiles {
     pub(super) block: i64,
     /// Lanes of a vector.
     pub(super) lanes: i64,
+    /// Whether weights are asked for before they are needed.
+    pub(super) ahead: bool,
 }
+
+/// How far weights are asked for ahead: what processors fetch ahead by themselves ends with the page.
+const FETCH_AHEAD_BYTES: i64 = 4096;
 
 impl Tiles {
     pub(super) fn channels(&self) -> i64 {
@@ -132,6 +138,32 @@ impl Build<'_> {
         };
         let zero = Expr::load(self.params.get("weight_zero"), vec![at]);
         if self.p.weight_offset == 0 { zero } else { zero - int(self.p.weight_offset) }
+    }
+
+    /// Whether sums begin with the bias: where a tile has channels beyond the last, these have none.
+    fn adds_bias_first(&self) -> bool {
+        self.w.epilogue.first() == Some(&Epilogue::Bias) && self.p.co % self.tiles.channels() == 0
+    }
+
+    /// What the sums of a channel of a tile begin with: its bias, and what the zero point of the input takes from it.
+    fn first(&self, place: &Place, c: &Expr) -> Expr {
+        let (p, width) = (self.p, self.tiles.channels());
+        let Place { set, channel_tile, .. } = place;
+        let bias = self.adds_bias_first().then(|| {
+            let of_set = channel_tile.clone() * width + c.clone();
+            let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
+            Expr::load(self.params.get("bias"), vec![channel])
+        });
+        let zero = self.zero().map(|zero| {
+            let last = Expr::Int(p.packed_weights(width)[2] - 1);
+            let index = vec![set.clone(), channel_tile.clone(), last, c.clone()];
+            Expr::load(self.params.at(1), index).cast(DType::I32) * zero
+        });
+        match (bias, zero) {
+            (None, None) => int(0),
+            (Some(bias), None) => bias,
+            (bias, Some(zero)) => bias.unwrap_or(int(0)) - zero,
+        }
     }
 
     /// Visits `count` neighbours in vectors, the last of which may have fewer lanes: which neighbour, and which lane it is.
@@ -309,14 +341,13 @@ impl Build<'_> {
             b.loop_("pixel", rows, LoopKind::Unrolled, |b, r| body(b, r));
         };
         each_row(b, &|b, r| {
-            self.each_vector(b, width, |b, c, _| b.store(sums, vec![r.into(), c], int(0)));
+            self.each_vector(b, width, |b, c, _| b.store(sums, vec![r.into(), c.clone()], self.first(place, &c)));
             if let Some(sums) = of_inputs {
                 self.each_vector(b, self.tiles.lanes, |b, c, _| b.store(sums, vec![r.into(), c], int(0)));
             }
         });
         let words = p.words();
-        b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1]), ("word", words)], |b, v| {
-            let [kh, kw, q] = [v[0], v[1], v[2]];
+        let step = |b: &mut KernelBuilder, kh: VarId, kw: VarId, q: VarId| {
             let term = (kh * p.taps[1] + kw) * words + q;
             let ih = oh.clone() * p.stride[0] + kh * p.dilation[0];
             let of_group = if p.batched { Expr::from(q) } else { set.clone() * words + q };
@@ -340,6 +371,13 @@ impl Build<'_> {
                     });
                 }
             });
+        };
+        b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1])], |b, v| match self.tiles.ahead {
+            true => {
+                let ahead = (FETCH_AHEAD_BYTES / (4 * width)).max(1);
+                b.for_fetching("word", words, ahead, |b, q| step(b, v[0], v[1], q));
+            }
+            false => b.for_("word", words, |b, q| step(b, v[0], v[1], q)),
         });
         // What is taken from the sums of inputs, once for each pixel.
         if let (Some(inputs), Some(zero)) = (of_inputs, self.zero()) {
@@ -350,28 +388,24 @@ impl Build<'_> {
                 });
             });
         }
-        let last = Expr::Int(p.packed_weights(width)[2] - 1);
         let finish = |b: &mut KernelBuilder, count: i64| {
             each_row(b, &|b, r| {
                 self.each_vector(b, count, |b, c, lane| {
                     let of_set = channel_tile.clone() * width + c.clone();
                     let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
-                    let at = vec![r.into(), c.clone()];
-                    let mut value = Expr::load(sums, at.clone());
-                    if let Some(zero) = self.zero() {
-                        let index = vec![set.clone(), channel_tile.clone(), last.clone(), c];
-                        value = value - Expr::load(weights, index).cast(DType::I32) * zero;
+                    let at = vec![r.into(), c];
+                    if let Some(inputs) = of_inputs {
+                        let less = Expr::load(inputs, vec![r.into(), lane]) * self.weight_zero(&channel);
+                        b.store(sums, at.clone(), Expr::load(sums, at.clone()) - less);
                     }
-                    if let Some(sums) = of_inputs {
-                        value = value - Expr::load(sums, vec![r.into(), lane]) * self.weight_zero(&channel);
-                    }
-                    b.store(sums, at.clone(), value);
                     let pixel = ow.clone() + r;
                     let index = match p.y {
                         Channels::First => vec![image.clone(), channel.clone(), oh.clone(), pixel],
                         Channels::Last => vec![image.clone(), oh.clone(), pixel, channel.clone()],
                     };
-                    let result = epilogue(self.w, Expr::load(sums, at), &channel, &index, self.params);
+                    let read = |operand: &StepOperand| self.params.read(self.w, operand, &channel, &index);
+                    let done = usize::from(self.adds_bias_first());
+                    let result = epilogue_from(done, self.w, Expr::load(sums, at), &index, &read);
                     b.store(self.params.output(), index, result);
                 });
             });

@@ -25,7 +25,8 @@ use crate::target::{Cpu, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::Workload;
 
-/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task.
+/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task;
+/// `fetch` whether weights are asked for on `demand` or `ahead`.
 pub struct IntegersCpu;
 
 /// Most pixels of a tile.
@@ -81,7 +82,8 @@ fn cycles(p: &Problem, cpu: &Cpu, tile: RegisterTile, block: i64) -> f64 {
 /// A config with a type.
 fn tiles_of(config: &Config, cpu: &Cpu) -> Result<Tiles, ConfigError> {
     let [rows, vectors, block] = ["rows", "vectors", "block"].map(|knob| config.int(knob));
-    Ok(Tiles { rows: rows?, vectors: vectors?, block: block?, lanes: cpu.f32_lanes() })
+    let ahead = config.str("fetch")? == "ahead";
+    Ok(Tiles { rows: rows?, vectors: vectors?, block: block?, lanes: cpu.f32_lanes(), ahead })
 }
 
 impl Template for IntegersCpu {
@@ -108,6 +110,7 @@ impl Template for IntegersCpu {
             .knob("rows", even_tiles(p.ow, MAX_ROWS))
             .knob("vectors", 1..=ceil_div(p.co, cpu.f32_lanes()).min(MAX_VECTORS))
             .knob("block", worth_trying(even_tiles(p.oh * p.ow, i64::MAX)))
+            .knob("fetch", ["demand", "ahead"])
             .filter("sums and operands fit the vector registers", move |c| {
                 matches!((c.int("rows"), c.int("vectors")), (Ok(rows), Ok(vectors)) if fits(RegisterTile { rows, vectors }, &registers))
             })
@@ -122,7 +125,7 @@ impl Template for IntegersCpu {
         let wanted = ceil_div(tiles, ceil_div(WANTED_TASKS, others));
         let sizes = worth_trying(even_tiles(p.oh * p.ow, i64::MAX));
         let block = sizes.iter().copied().filter(|size| *size <= wanted).max().unwrap_or(1);
-        Ok(Config::new().with("rows", tile.rows).with("vectors", tile.vectors).with("block", block))
+        Ok(Config::new().with("rows", tile.rows).with("vectors", tile.vectors).with("block", block).with("fetch", "ahead"))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

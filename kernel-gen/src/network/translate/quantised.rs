@@ -1,0 +1,313 @@
+//! Operators on integers of eight bits, and what makes them of numbers and numbers of them.
+
+use super::builder::{Builder, Call};
+use super::contraction::{convolution, without_row};
+use super::element::binary;
+use super::operands::{axis, required};
+use crate::ir::DType;
+use crate::network::model::Node;
+use crate::network::problem::Fault;
+use crate::network::program::ValueId;
+use crate::network::tensor::Tensor;
+use crate::workload::{Epilogue, Quant, WeightZero};
+
+/// The integers of a value.
+fn bytes(b: &Builder, id: ValueId) -> Result<DType, Fault> {
+    let dtype = b.program.values[id].dtype;
+    match dtype.is_byte() {
+        true => Ok(dtype),
+        false => Err(Fault::new(format!("an operand is {dtype}, not i8 or u8"), "quantise the model to eight bits")),
+    }
+}
+
+/// Scales that are known when the model is compiled: numbers above 0.
+fn scales(b: &Builder, what: &str, id: ValueId) -> Result<Vec<f32>, Fault> {
+    let scales = b.floats(what, id)?;
+    match scales.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
+        Some(wrong) => {
+            let help = "a scale is a finite number above 0: quantise the model again";
+            Err(Fault::new(format!("its {what} is {wrong}"), help))
+        }
+        None => Ok(scales),
+    }
+}
+
+/// A zero point that there is and that is not known to be 0 everywhere.
+fn zero(b: &Builder, x: &[Option<ValueId>], at: usize) -> Option<ValueId> {
+    let id = x.get(at).copied().flatten()?;
+    let known = b.constant(id).and_then(|tensor| tensor.to_integers());
+    if known.is_some_and(|all| all.iter().all(|z| *z == 0)) { None } else { Some(id) }
+}
+
+/// One zero point, of which a list that is the same everywhere is one, too.
+fn one_zero(b: &mut Builder, id: ValueId, what: &str) -> Result<ValueId, Fault> {
+    if b.program.elements(id) == 1 {
+        return Ok(id);
+    }
+    let all = b.integers(what, id)?;
+    let (first, same) = (all[0], all.iter().all(|z| *z == all[0]));
+    let dtype = bytes(b, id)?;
+    match same {
+        true => Ok(b.add_constant(Tensor::bytes(&[1], dtype, [first]))),
+        false => Err(Fault::new(format!("it has {} {what}", all.len()), "quantise activations with one zero point")),
+    }
+}
+
+/// The operator on integers: `zeros` are where the zero points of input and weight stand.
+fn integers(
+    b: &mut Builder,
+    call: Call,
+    [x, w]: [ValueId; 2],
+    zeros: [Option<ValueId>; 2],
+    channels: i64,
+) -> Result<Call, Fault> {
+    let (dtype, weight) = (bytes(b, x)?, bytes(b, w)?);
+    let input = zeros[0].map(|id| one_zero(b, id, "zero points of its input")).transpose()?;
+    let weight_zero = match zeros[1].map(|id| b.program.elements(id)) {
+        None => WeightZero::None,
+        Some(1) => WeightZero::Tensor,
+        Some(n) if n == channels => WeightZero::Channel,
+        Some(n) => {
+            let cause = format!("its weights have {n} zero points, and there are {channels} output channels");
+            return Err(Fault::new(cause, "quantise weights per tensor or per output channel"));
+        }
+    };
+    let quant = Quant { weight, input_zero: input.is_some(), weight_zero };
+    Ok(call.integers(dtype, quant, input.into_iter().chain(zeros[1])))
+}
+
+/// `requantize` with what the scales of input, weights and output make of a sum.
+fn requantized(
+    b: &mut Builder,
+    call: Call,
+    factors: [ValueId; 2],
+    output: [Option<ValueId>; 2],
+    channels: i64,
+) -> Result<Call, Fault> {
+    let [scale, zero] = output;
+    let scale = scale.ok_or_else(|| Fault::new("the scale of its output is missing", "export the model again"))?;
+    let (x, w) = (scales(b, "scale of its input", factors[0])?, scales(b, "scale of its weights", factors[1])?);
+    let y = scales(b, "scale of its output", scale)?;
+    if x.len() != 1 || y.len() != 1 || (w.len() != 1 && w.len() as i64 != channels) {
+        let cause = format!("it has {}, {} and {} scales of input, weights and output", x.len(), w.len(), y.len());
+        return Err(Fault::new(cause, "quantise activations per tensor, and weights per tensor or output channel"));
+    }
+    let multiplier: Vec<f32> = (0..channels as usize).map(|c| x[0] * w[c.min(w.len() - 1)] / y[0]).collect();
+    let multiplier = b.add_constant(Tensor::floats(&[channels], multiplier));
+    let (zero, dtype) = zero_of_output(b, zero)?;
+    Ok(call.then(Epilogue::Requantize, &[multiplier, zero]).gives(dtype))
+}
+
+/// The zero point of an output, and its type: of one that is missing, 0 and `u8`.
+fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(ValueId, DType), Fault> {
+    match zero {
+        Some(id) => Ok((one_zero(b, id, "zero points of its output")?, bytes(b, id)?)),
+        None => Ok((b.add_constant(Tensor::bytes(&[1], DType::U8, [0])), DType::U8)),
+    }
+}
+
+/// `ConvInteger`: input, weights and their zero points.
+pub(super) fn conv_integer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let operands = [required(x, 0)?, required(x, 1)?];
+    let channels = b.shape(operands[1])[0];
+    let (call, line) = convolution(b, node, operands[0], operands[1])?;
+    let zeros = [2, 3].map(|at| zero(b, x, at));
+    let call = integers(b, call, operands, zeros, channels)?;
+    let y = b.compute(call)?;
+    if line { without_row(b, y) } else { Ok(y) }
+}
+
+/// `QLinearConv`: input, weights and output with their scales and zero points, and a bias of integers.
+pub(super) fn qlinear_conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let operands = [required(x, 0)?, required(x, 3)?];
+    let channels = b.shape(operands[1])[0];
+    let (call, line) = convolution(b, node, operands[0], operands[1])?;
+    let zeros = [2, 5].map(|at| zero(b, x, at));
+    let mut call = integers(b, call, operands, zeros, channels)?;
+    if let Some(bias) = x.get(8).copied().flatten() {
+        call = call.then(Epilogue::Bias, &[bias]);
+    }
+    let output = [6, 7].map(|at| x.get(at).copied().flatten());
+    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, channels)?;
+    let y = b.compute(call)?;
+    if line { without_row(b, y) } else { Ok(y) }
+}
+
+/// A product of matrices, or of a batch: the call, the columns, and the shape of the result.
+fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2], i64, Vec<i64>), Fault> {
+    let (left, right) = (b.shape(a), b.shape(w));
+    let ([.., rows, depth], [.., depth_of_b, columns]) = (&left[..], &right[..]) else {
+        let help = "export the model with matrices";
+        return Err(Fault::new(format!("{left:?} by {right:?}"), help));
+    };
+    let (batch_a, batch_b) = (&left[..left.len() - 2], &right[..right.len() - 2]);
+    if depth != depth_of_b {
+        return Err(Fault::new(format!("{left:?} by {right:?}"), "check the extents that the spec gives the inputs"));
+    }
+    let shape = [batch_a, &[*rows, *columns]].concat();
+    if batch_b.iter().all(|n| *n == 1) && batch_b.len() <= batch_a.len() {
+        let (sa, sb) = ([batch_a.iter().product::<i64>() * rows, *depth], [*depth, *columns]);
+        let (a, w) = (b.view(a, &sa)?, b.view(w, &sb)?);
+        return Ok((Call::new("matmul", &[a, w]).key("a", &sa).key("b", &sb), [a, w], *columns, shape));
+    }
+    if batch_a != batch_b {
+        let help = "integers are multiplied with one right factor, or with as many as left ones";
+        return Err(Fault::new(format!("batches of {batch_a:?} and {batch_b:?}"), help));
+    }
+    let batch = batch_a.iter().product::<i64>();
+    let (sa, sb) = ([batch, *rows, *depth], [batch, *depth, *columns]);
+    let (a, w) = (b.view(a, &sa)?, b.view(w, &sb)?);
+    Ok((Call::new("batch_matmul", &[a, w]).key("a", &sa).key("b", &sb), [a, w], *columns, shape))
+}
+
+/// `MatMulInteger`.
+pub(super) fn matmul_integer(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (call, operands, columns, shape) = product(b, required(x, 0)?, required(x, 1)?)?;
+    let zeros = [2, 3].map(|at| zero(b, x, at));
+    let call = integers(b, call, operands, zeros, columns)?;
+    let y = b.compute(call)?;
+    b.view(y, &shape)
+}
+
+/// `QLinearMatMul`: both factors and the result with their scales and zero points.
+pub(super) fn qlinear_matmul(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (call, operands, columns, shape) = product(b, required(x, 0)?, required(x, 3)?)?;
+    let zeros = [2, 5].map(|at| zero(b, x, at));
+    let call = integers(b, call, operands, zeros, columns)?;
+    let output = [6, 7].map(|at| x.get(at).copied().flatten());
+    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
+    let y = b.compute(call)?;
+    b.view(y, &shape)
+}
+
+/// `QGemm` of ONNX Runtime: a product with a bias of integers.
+pub(super) fn qgemm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let operands @ [a, w] = [required(x, 0)?, required(x, 3)?];
+    if node.float("alpha", 1.0) != 1.0 {
+        return Err(Fault::attribute("alpha", node.float("alpha", 1.0), "1"));
+    }
+    let (trans_a, trans_b) = (node.flag("transA"), node.flag("transB"));
+    let (left, right) = (b.shape(a), b.shape(w));
+    if left.len() != 2 || right.len() != 2 {
+        return Err(Fault::new("its operands are no matrices", "export the model again"));
+    }
+    let columns = right[usize::from(!trans_b)];
+    let call = Call::new("matmul", &operands).key("a", &left).key("b", &right);
+    let call = call.flag("trans_a", trans_a).flag("trans_b", trans_b);
+    let zeros = [2, 5].map(|at| zero(b, x, at));
+    let mut call = integers(b, call, operands, zeros, columns)?;
+    if let Some(bias) = x.get(6).copied().flatten() {
+        call = call.then(Epilogue::Bias, &[bias]);
+    }
+    let output = [7, 8].map(|at| x.get(at).copied().flatten());
+    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
+    b.compute(call)
+}
+
+/// A tensor as images, channels and pixels, of which the channels are an axis; all of it is one channel where there is none.
+fn by_channel(shape: &[i64], axis: Option<usize>) -> [i64; 3] {
+    match axis {
+        Some(at) => [shape[..at].iter().product(), shape[at], shape[at + 1..].iter().product()],
+        None => [1, 1, shape.iter().product()],
+    }
+}
+
+/// The axis of scales that are a list; none of a single one.
+fn axis_of(b: &Builder, node: &Node, x: ValueId, scale: ValueId) -> Result<Option<usize>, Fault> {
+    let (shape, count) = (b.shape(x), b.program.elements(scale));
+    if node.integer("block_size", 0) != 0 {
+        return Err(Fault::attribute("block_size", node.integer("block_size", 0), "0: one scale for an axis"));
+    }
+    if count == 1 {
+        return Ok(None);
+    }
+    let at = axis(node.integer("axis", 1), shape.len())?;
+    match shape[at] == count {
+        true => Ok(Some(at)),
+        false => {
+            let cause = format!("it has {count} scales, and axis {at} of {shape:?} is not as long");
+            Err(Fault::new(cause, "export the model again"))
+        }
+    }
+}
+
+/// `QuantizeLinear` with one scale.
+pub(super) fn quantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (of, scale) = (required(x, 0)?, required(x, 1)?);
+    if b.constant(scale).is_some() {
+        scales(b, "scale", scale)?;
+    }
+    if axis_of(b, node, of, scale)?.is_some() {
+        return Err(Fault::new("it has a scale for each channel", "quantise activations with one scale"));
+    }
+    let (zero, dtype) = zero_of_output(b, x.get(2).copied().flatten())?;
+    let shape = b.shape(of);
+    let elements = by_channel(&shape, None);
+    let of = b.view(of, &elements)?;
+    let call = Call::new("identity", &[of]).key("input", &elements);
+    let y = b.compute(call.then(Epilogue::Quantize, &[scale, zero]).gives(dtype))?;
+    b.view(y, &shape)
+}
+
+/// `DequantizeLinear`, also of a bias, whose integers have 32 bits and are constants.
+pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (of, scale) = (required(x, 0)?, required(x, 1)?);
+    let (shape, along) = (b.shape(of), axis_of(b, node, of, scale)?);
+    let zeros = zero(b, x, 2);
+    let elements = by_channel(&shape, along);
+    if let (Some(tensor), Some(known)) = (b.constant(of), b.constant(scale)) {
+        let (numbers, known) = (tensor.to_integers(), known.to_floats());
+        let numbers = numbers.ok_or_else(|| Fault::new("it takes integers", "export the model again"))?;
+        let zeros = zeros.map_or(Ok(vec![0]), |id| b.integers("zero points", id))?;
+        let [_, channels, inner] = elements;
+        let channel = |i: usize| (i as i64 / inner.max(1) % channels.max(1)) as usize;
+        let value = |(i, q): (usize, &i64)| {
+            let at = |count: usize| if count == 1 { 0 } else { channel(i) };
+            (q - zeros[at(zeros.len())]) as f32 * known[at(known.len())]
+        };
+        b.allow(numbers.len() as i64, numbers.len() as i64)?;
+        let values: Vec<f32> = numbers.iter().enumerate().map(value).collect();
+        return Ok(b.add_constant(Tensor::floats(&shape, values)));
+    }
+    let dtype = bytes(b, of)?;
+    let zero = zeros.map(|id| one_zero(b, id, "zero points")).transpose()?;
+    let of = b.view(of, &elements)?;
+    let quant = Quant { input_zero: zero.is_some(), ..Quant::default() };
+    let call = Call::new("identity", &[of]).key("input", &elements).integers(dtype, quant, zero);
+    let scale = b.view(scale, &[elements[1]])?;
+    let y = b.compute(call.then(Epilogue::Dequantize, &[scale]).gives(DType::F32))?;
+    b.view(y, &shape)
+}
+
+/// `DynamicQuantizeLinear`: integers, scale and zero point of what the input turns out to be.
+pub(super) fn dynamic_quantize(b: &mut Builder, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    let x = required(x, 0)?;
+    let shape = b.shape(x);
+    let elements = shape.iter().product::<i64>();
+    let row = b.view(x, &[1, elements])?;
+    let number = |b: &mut Builder, value: f32| b.add_constant(Tensor::floats(&[1], [value]));
+    let zero = number(b, 0.0);
+    let mut extreme = |reduce: &'static str, with: &'static str| {
+        let call = Call::new(reduce, &[row]).key("input", &[1, elements]).key("axes", &[1]);
+        let found = b.compute(call)?;
+        let found = b.view(found, &[1])?;
+        binary(b, with, found, zero)
+    };
+    let (least, most) = (extreme("reduce_min", "minimum")?, extreme("reduce_max", "maximum")?);
+    let range = binary(b, "subtract", most, least)?;
+    let steps = number(b, 255.0);
+    let scale = binary(b, "divide", range, steps)?;
+    // The zero point is that of a quantisation by itself: round(0 - least / scale).
+    let below = binary(b, "subtract", zero, least)?;
+    let (one, none) = (number(b, 1.0), b.add_constant(Tensor::bytes(&[1], DType::U8, [0])));
+    let quotient = binary(b, "divide", below, scale)?;
+    let quotient = b.view(quotient, &[1, 1, 1])?;
+    let call = Call::new("identity", &[quotient]).key("input", &[1, 1, 1]);
+    let zero_point = b.compute(call.then(Epilogue::Quantize, &[one, none]).gives(DType::U8))?;
+    let zero_point = b.view(zero_point, &[1])?;
+    let image = b.view(x, &[1, 1, elements])?;
+    let call = Call::new("identity", &[image]).key("input", &[1, 1, elements]);
+    let y = b.compute(call.then(Epilogue::Quantize, &[scale, zero_point]).gives(DType::U8))?;
+    let (y, scale, zero_point) = (b.view(y, &shape)?, b.view(scale, &[])?, b.view(zero_point, &[])?);
+    Ok(vec![y, scale, zero_point])
+}
