@@ -22,7 +22,8 @@ pub trait Template: Send + Sync {
     /// Whether it can run the workload on the target at all; otherwise the reason, as half a sentence.
     fn applies(&self, workload: &Workload, target: &Target) -> Result<(), String>;
 
-    /// Whether it also has kernels for inputs that are integers of eight bits. Templates that do not say so are not asked for them.
+    /// Whether it also has kernels for inputs or outputs that are integers of eight bits. Templates that do not say so are not asked
+    /// for them.
     fn takes_integers(&self) -> bool {
         false
     }
@@ -72,7 +73,8 @@ impl dyn Template + '_ {
     /// [`Template::applies`], but to nothing with integers unless the template [takes](Template::takes_integers) them: what is asked
     /// of templates that are not known.
     pub fn admits(&self, workload: &Workload, target: &Target) -> Result<(), String> {
-        match workload.is_quantised() && !self.takes_integers() {
+        let bytes = workload.is_quantised() || workload.out_dtype.is_byte();
+        match bytes && !self.takes_integers() {
             true => Err("for floating-point numbers".into()),
             false => self.applies(workload, target),
         }

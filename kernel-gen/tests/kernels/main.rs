@@ -48,6 +48,8 @@ mod planes;
 mod pointwise;
 mod quantised;
 #[cfg(feature = "networks")]
+mod quantised_networks;
+#[cfg(feature = "networks")]
 mod random_network;
 #[cfg(feature = "cli")]
 mod records_command;

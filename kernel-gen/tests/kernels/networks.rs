@@ -37,7 +37,7 @@ fn places_of(program: &Program, step: usize) -> Vec<usize> {
 }
 
 /// Runs a program in `f64`: each value has memory of its own, or the place that the plan gives it. Memory that nothing wrote is NaN.
-fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -> Vec<Vec<f64>> {
+pub(crate) fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -> Vec<Vec<f64>> {
     let home = |id: usize| match network.and_then(|n| n.memory.places[id]) {
         Some(Place::Slot(slot)) => slot,
         Some(Place::Output(i)) => 1_000_000 + i,

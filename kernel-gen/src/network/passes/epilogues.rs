@@ -74,9 +74,14 @@ fn operator_operands(step: &Step) -> usize {
 fn append(program: &mut Program, before: usize, step: &Step, operand: usize) -> Option<Step> {
     let mut whole = program.steps[before].clone();
     let fresh = program.values.len();
-    if !whole.slices.is_empty() || !step.slices.is_empty() || whole.workload.out_dtype != step.workload.out_dtype {
+    // Functions of elements may make integers of eight bits at once.
+    let of_elements = matches!(whole.workload.op, Op::Binary(_) | Op::Unary(_)) && whole.workload.out_dtype.is_float();
+    let quantizes = of_elements && step.workload.epilogue.last() == Some(&Epilogue::Quantize);
+    let same = whole.workload.out_dtype == step.workload.out_dtype;
+    if !whole.slices.is_empty() || !step.slices.is_empty() || !(same || quantizes) || step.workload.is_quantised() {
         return None;
     }
+    whole.workload.out_dtype = step.workload.out_dtype;
     let added = added(program, &whole, step, operand);
     let done = added.and_then(|added| {
         for (epilogue, operands) in added {
@@ -236,6 +241,8 @@ fn push(program: &mut Program, step: &mut Step, epilogue: Epilogue, operands: &[
     let count = step.workload.channels();
     let add = |program: &mut Program, list: Vec<f32>| program.add_constant(Tensor::floats(&[count], list));
     let constants: Option<Vec<Vec<f32>>> = operands.iter().map(|id| numbers(program, *id)).collect();
+    // Weights and biases that are integers stay what they are.
+    let constants = constants.filter(|_| !step.workload.is_quantised());
     let last = step.workload.epilogue.last().copied();
     match (epilogue, constants.as_deref()) {
         (Epilogue::Bias, Some([more])) if matches!(last, Some(Epilogue::Bias | Epilogue::Scale)) => {

@@ -253,7 +253,8 @@ impl Turner<'_> {
         // Operands of the epilogue: those of elements are images, too.
         let steps = workload.epilogue.iter().flat_map(|step| step.operands());
         let per: Vec<Per> = steps.map(|operand| operand.per).collect();
-        let rest = &step.operands[inputs..];
+        let zeros = workload.operator_params();
+        let rest = &step.operands[zeros..];
         let fits = |(per, id): (&Per, &ValueId)| *per != Per::Element || *self.shape(*id) == shape;
         if workload.validate().is_err() || !per.iter().zip(rest).all(fits) {
             return false;
@@ -261,7 +262,7 @@ impl Turner<'_> {
         let is_conv = matches!(workload.op, Op::Conv2d(_));
         let mut operands = vec![];
         for (i, id) in step.operands.iter().enumerate() {
-            let is_image = i >= inputs && per[i - inputs] == Per::Element || i < inputs && !(is_conv && i == 1);
+            let is_image = i >= zeros && per[i - zeros] == Per::Element || i < inputs && !(is_conv && i == 1);
             operands.push(if is_conv && i == 1 {
                 let weight = self.program.constant(*id).expect("it was asked for");
                 self.program.add_constant(reordered(&weight, FILTER))

@@ -242,11 +242,16 @@ pub(super) fn quantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
     }
     let (zero, dtype) = zero_of_output(b, x.get(2).copied().flatten())?;
     let shape = b.shape(of);
-    let elements = by_channel(&shape, None);
-    let of = b.view(of, &elements)?;
+    let elements = as_it_is(&shape);
+    let (of, scale) = (b.view(of, &elements)?, b.view(scale, &[1])?);
     let call = Call::new("identity", &[of]).key("input", &elements);
     let y = b.compute(call.then(Epilogue::Quantize, &[scale, zero]).gives(dtype))?;
     b.view(y, &shape)
+}
+
+/// A shape that functions of elements take: images stay images, whose order a later pass may choose.
+fn as_it_is(shape: &[i64]) -> Vec<i64> {
+    if (1..=4).contains(&shape.len()) { shape.to_vec() } else { by_channel(shape, None).to_vec() }
 }
 
 /// `DequantizeLinear`, also of a bias, whose integers have 32 bits and are constants.
@@ -254,12 +259,12 @@ pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     let (of, scale) = (required(x, 0)?, required(x, 1)?);
     let (shape, along) = (b.shape(of), axis_of(b, node, of, scale)?);
     let zeros = zero(b, x, 2);
-    let elements = by_channel(&shape, along);
+    let groups = by_channel(&shape, along);
     if let (Some(tensor), Some(known)) = (b.constant(of), b.constant(scale)) {
         let (numbers, known) = (tensor.to_integers(), known.to_floats());
         let numbers = numbers.ok_or_else(|| Fault::new("it takes integers", "export the model again"))?;
         let zeros = zeros.map_or(Ok(vec![0]), |id| b.integers("zero points", id))?;
-        let [_, channels, inner] = elements;
+        let [_, channels, inner] = groups;
         let channel = |i: usize| (i as i64 / inner.max(1) % channels.max(1)) as usize;
         let value = |(i, q): (usize, &i64)| {
             let at = |count: usize| if count == 1 { 0 } else { channel(i) };
@@ -270,11 +275,27 @@ pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
         return Ok(b.add_constant(Tensor::floats(&shape, values)));
     }
     let dtype = bytes(b, of)?;
-    let zero = zeros.map(|id| one_zero(b, id, "zero points")).transpose()?;
+    // One for each channel is a bias that is taken away.
+    let (zero, each) = match zeros {
+        Some(id) if along.is_some() && b.program.elements(id) == groups[1] => (None, Some(id)),
+        zeros => (zeros.map(|id| one_zero(b, id, "zero points")).transpose()?, None),
+    };
+    // One scale that is known is one for each channel of an image, too.
+    let (elements, scale) = match (along, b.constant(scale)) {
+        (None, Some(known)) if shape.len() == 4 => {
+            let each = vec![known.to_floats()[0]; shape[1].max(0) as usize];
+            (shape.clone(), b.add_constant(Tensor::floats(&[shape[1]], each)))
+        }
+        _ => (groups.to_vec(), b.view(scale, &[groups[1]])?),
+    };
     let of = b.view(of, &elements)?;
     let quant = Quant { input_zero: zero.is_some(), ..Quant::default() };
-    let call = Call::new("identity", &[of]).key("input", &elements).integers(dtype, quant, zero);
-    let scale = b.view(scale, &[elements[1]])?;
+    let mut call = Call::new("identity", &[of]).key("input", &elements).integers(dtype, quant, zero);
+    if let Some(id) = each {
+        let less: Vec<i64> = b.integers("zero points", id)?.iter().map(|z| -z).collect();
+        let less = b.add_constant(Tensor::integers(&[groups[1]], less));
+        call = call.then(Epilogue::Bias, &[less]);
+    }
     let y = b.compute(call.then(Epilogue::Dequantize, &[scale]).gives(DType::F32))?;
     b.view(y, &shape)
 }
