@@ -39,6 +39,10 @@ impl File {
                 let all = tensor.to_integers().unwrap_or_default();
                 self.bytes.extend(all.iter().flat_map(|v| (*v as i32).to_le_bytes()));
             }
+            DType::I8 | DType::U8 => {
+                let all = tensor.to_integers().unwrap_or_default();
+                self.bytes.extend(all.iter().map(|v| *v as u8));
+            }
             DType::I64 => {
                 let all = tensor.to_integers().unwrap_or_default();
                 self.bytes.extend(all.iter().flat_map(|v| v.to_le_bytes()));
@@ -110,7 +114,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     // All constants of one type that are read as they are lie in one array.
     let mut arrays: Vec<Section> = vec![];
     let mut places: Vec<((ValueId, DType), ArgPlace)> = vec![];
-    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64] {
+    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8, DType::U8] {
         let mut first = None;
         for (id, _) in plain.iter().filter(|(_, of)| *of == dtype) {
             let section = file.push(program, *id, dtype);

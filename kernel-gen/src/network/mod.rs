@@ -14,6 +14,7 @@ mod onnx;
 mod passes;
 mod problem;
 mod program;
+mod qdq;
 mod tasks;
 mod tensor;
 mod translate;
@@ -27,6 +28,7 @@ pub use tasks::Task;
 pub use tensor::{Data, Tensor};
 pub use translate::operators;
 
+use crate::workload::ConvLayout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -61,8 +63,11 @@ impl Network {
         inputs: &BTreeMap<String, Vec<i64>>,
         wanted: Wanted,
     ) -> Result<Network, Vec<Problem>> {
-        let model = onnx::read(model)?;
+        let mut model = onnx::read(model)?;
+        qdq::join(&mut model);
         let usual = Form::of(wanted.dtype.unwrap_or(model.dtype()));
+        // Words of channels are what integers are multiplied in.
+        let usual = if model.is_quantised() { Form { layout: ConvLayout::Nhwc, ..usual } } else { usual };
         let form = Form { layout: wanted.layout.unwrap_or(usual.layout), ..usual };
         let network = Network::of(name, translate::translate(&model, inputs)?, form);
         Ok(Network { files: model.files, ..network })
@@ -82,5 +87,7 @@ impl Network {
 /// # Errors
 /// All that keeps the model from being compiled.
 pub fn parse(bytes: &[u8], folder: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
-    translate::translate(&onnx::parse(bytes, folder)?, inputs)
+    let mut model = onnx::parse(bytes, folder)?;
+    qdq::join(&mut model);
+    translate::translate(&model, inputs)
 }

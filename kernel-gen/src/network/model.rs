@@ -31,6 +31,14 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Whether there are convolutions or products of integers of eight bits.
+    pub(super) fn is_quantised(&self) -> bool {
+        let of_integers = ["QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"];
+        self.nodes.iter().any(|node| of_integers.contains(&node.op.as_str()))
+    }
+}
+
 /// A tensor that the caller gives.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Input {

@@ -1,0 +1,151 @@
+//! Quantised models that say so by pairs: `DequantizeLinear` in front of an operator on numbers and `QuantizeLinear` behind it.
+//!
+//! Such a convolution or product, with the integers that stand for its operands, is ONNX's operator on integers: it adds up exactly
+//! what the pairs round. A ReLU between it and its `QuantizeLinear` does nothing where no integer stands for a number below 0.
+
+use super::model::{Attribute, Model, Node};
+use super::tensor::Tensor;
+use crate::ir::DType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Joins operators with the pairs around them, and leaves out what nothing needs any more.
+pub(super) fn join(model: &mut Model) {
+    let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in model.nodes.iter().flat_map(|node| &node.inputs).chain(&model.outputs) {
+        *uses.entry(name).or_default() += 1;
+    }
+    let writers = model.nodes.iter().enumerate().flat_map(|(i, node)| node.outputs.iter().map(move |o| (o.as_str(), i)));
+    let pairs = Pairs { model, writers: writers.collect(), uses };
+    let quantizers = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "QuantizeLinear");
+    let found: Vec<(usize, Joined)> = quantizers.filter_map(|at| Some((at, pairs.joined(at)?))).collect();
+    if found.is_empty() {
+        return;
+    }
+    for (at, joined) in found {
+        model.constants.extend(joined.constants);
+        model.nodes[at] = joined.node;
+    }
+    // From the last on: what a node took may be for nobody else.
+    let mut needed: BTreeSet<String> = model.outputs.iter().cloned().collect();
+    let mut kept = vec![];
+    for node in std::mem::take(&mut model.nodes).into_iter().rev() {
+        if node.outputs.iter().any(|name| needed.contains(name)) {
+            needed.extend(node.inputs.iter().cloned());
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    model.nodes = kept;
+}
+
+/// An operator on integers in the place of a `QuantizeLinear`.
+struct Joined {
+    node: Node,
+    /// Constants that it takes.
+    constants: Vec<(String, Tensor)>,
+}
+
+/// A model, and who writes and reads its values.
+struct Pairs<'a> {
+    model: &'a Model,
+    writers: BTreeMap<&'a str, usize>,
+    uses: BTreeMap<&'a str, usize>,
+}
+
+impl Pairs<'_> {
+    /// The node that writes a value.
+    fn writer(&self, name: &str) -> Option<&Node> {
+        self.writers.get(name).map(|at| &self.model.nodes[*at])
+    }
+
+    /// The same, of a value that one node reads.
+    fn only_writer(&self, name: &str) -> Option<&Node> {
+        self.writer(name).filter(|_| self.uses.get(name) == Some(&1))
+    }
+
+    /// The `DequantizeLinear` that writes a value: what it takes, its scale and its zero point, which is no name where there is none.
+    fn quantised(&self, name: &str) -> Option<[String; 3]> {
+        let node = self.writer(name).filter(|node| node.op == "DequantizeLinear" && node.integer("block_size", 0) == 0)?;
+        let input = |at: usize| node.inputs.get(at).cloned().unwrap_or_default();
+        Some([input(0), input(1), input(2)])
+    }
+
+    /// The operator whose result a `QuantizeLinear` takes, joined with it.
+    fn joined(&self, at: usize) -> Option<Joined> {
+        let quantizer = &self.model.nodes[at];
+        let zero = quantizer.inputs.get(2).cloned().unwrap_or_default();
+        let mut node = self.only_writer(quantizer.inputs.first()?)?;
+        if node.op == "Relu" && self.is_least(&zero) {
+            node = self.only_writer(node.inputs.first()?)?;
+        }
+        let (op, columns) = match node.op.as_str() {
+            "Conv" => ("QLinearConv", 0),
+            "MatMul" => ("QLinearMatMul", 1),
+            "Gemm" if node.float("alpha", 1.0) == 1.0 && node.float("beta", 1.0) == 1.0 => {
+                ("QGemm", usize::from(!node.flag("transB")))
+            }
+            _ => return None,
+        };
+        let x = self.quantised(node.inputs.first()?)?;
+        let w = self.quantised(node.inputs.get(1)?)?;
+        self.weights_fit(node.inputs.get(1)?, &w, columns)?;
+        let mut constants = vec![];
+        let bias = match node.inputs.get(2).filter(|name| !name.is_empty()) {
+            None => None,
+            Some(name) => Some(self.bias(name, &x[1], &w[1], &mut constants)?),
+        };
+        let output = [quantizer.inputs.get(1)?.clone(), zero];
+        let mut inputs: Vec<String> = x.into_iter().chain(w).collect();
+        match op {
+            "QGemm" => {
+                inputs.push(bias.unwrap_or_default());
+                inputs.extend(output);
+            }
+            _ => {
+                inputs.extend(output);
+                inputs.extend(bias);
+            }
+        }
+        let (name, outputs, attributes) = (node.name.clone(), quantizer.outputs.clone(), node.attributes.clone());
+        Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants })
+    }
+
+    /// Whether a zero point is the least number of its type, so that nothing stands for a number below 0.
+    fn is_least(&self, zero: &str) -> bool {
+        let Some(tensor) = self.model.constants.get(zero) else { return zero.is_empty() };
+        let (dtype, all) = (tensor.byte.unwrap_or(DType::U8), tensor.to_integers().unwrap_or_default());
+        dtype.limits().is_some_and(|(least, _)| !all.is_empty() && all.iter().all(|z| *z == least))
+    }
+
+    /// Whether weights are constants with one scale, or with one for each output channel, which is an axis of them.
+    fn weights_fit(&self, name: &str, [weight, scale, _]: &[String; 3], channels: usize) -> Option<()> {
+        let (weight, scale) = (self.model.constants.get(weight)?, self.model.constants.get(scale)?);
+        let axis = match self.writer(name)?.attributes.get("axis") {
+            Some(Attribute::Integer(axis)) => *axis,
+            _ => 1,
+        };
+        let rank = weight.shape.len() as i64;
+        let of_channels = (if axis < 0 { axis + rank } else { axis }) == channels as i64;
+        (weight.byte.is_some() && (scale.data.len() == 1 || of_channels)).then_some(())
+    }
+
+    /// A bias as integers whose scale is that of the sums: the one that the model has, or a constant of numbers, rounded.
+    fn bias(&self, name: &str, of_x: &str, of_w: &str, constants: &mut Vec<(String, Tensor)>) -> Option<String> {
+        let floats = |name: &str| self.model.constants.get(name).map(|tensor| tensor.to_floats());
+        let (x, w) = (floats(of_x)?, floats(of_w)?);
+        let of_sums = |c: usize| x[0] * w[c.min(w.len() - 1)];
+        if let Some([bias, scale, zero]) = self.quantised(name) {
+            let (scale, count) = (floats(&scale)?, self.model.constants.get(&bias)?.data.len());
+            let near = |c: usize| (scale[c.min(scale.len() - 1)] - of_sums(c)).abs() <= 1e-6 * of_sums(c).abs();
+            let none = self.model.constants.get(&zero).and_then(Tensor::to_integers);
+            let zero_is_0 = zero.is_empty() || none.is_some_and(|all| all.iter().all(|z| *z == 0));
+            return (zero_is_0 && (0..count).all(near)).then_some(bias);
+        }
+        let bias = self.model.constants.get(name)?;
+        let rounded = bias.to_floats().iter().enumerate().map(|(c, b)| (b / of_sums(c)).round_ties_even() as i64).collect::<Vec<_>>();
+        let within = |b: &i64| i32::try_from(*b).is_ok();
+        let quantised = format!("{name} in {of_x} and {of_w}");
+        rounded.iter().all(within).then(|| constants.push((quantised.clone(), Tensor::integers(&bias.shape, rounded))))?;
+        Some(quantised)
+    }
+}
