@@ -56,6 +56,8 @@ pub(super) enum FloatOp {
     Erf,
     Atan,
     Tf32,
+    /// The operand: values are rounded as they are computed.
+    Rounded,
 }
 
 /// Comparisons.
@@ -141,6 +143,7 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
         FloatOp::Erf => erf(x),
         FloatOp::Atan => x.atan(),
         FloatOp::Tf32 => nearest_tf32(x),
+        FloatOp::Rounded => x,
     }
 }
 

@@ -296,6 +296,7 @@ impl Compiler<'_> {
                 UnOp::Erf => FloatOp::Erf,
                 UnOp::Atan => FloatOp::Atan,
                 UnOp::Tf32 => FloatOp::Tf32,
+                UnOp::Rounded => FloatOp::Rounded,
                 UnOp::Not | UnOp::Flip => {
                     return Err(InterpError::malformed(format!("`{}` of a {}", op.name(), v.dtype)));
                 }

@@ -96,11 +96,13 @@ pub enum UnOp {
     Tf32,
     /// A word of `i8` as one of `u8`: each byte is 128 more.
     Flip,
+    /// The number itself, rounded to its type: nothing that follows goes on from what it was before, as a contraction does.
+    Rounded,
 }
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 17] = [
+    pub const ALL: [UnOp; 18] = [
         UnOp::Neg,
         UnOp::Not,
         UnOp::Abs,
@@ -118,6 +120,7 @@ impl UnOp {
         UnOp::Atan,
         UnOp::Tf32,
         UnOp::Flip,
+        UnOp::Rounded,
     ];
 
     /// The name in the text form.
@@ -140,6 +143,7 @@ impl UnOp {
             UnOp::Atan => "atan",
             UnOp::Tf32 => "tf32",
             UnOp::Flip => "flip",
+            UnOp::Rounded => "rounded",
         }
     }
 }

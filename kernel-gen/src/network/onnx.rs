@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+/// Operators of ONNX Runtime's own that its quantiser writes.
+const OF_ONNX_RUNTIME: [&str; 3] = ["QGemm", "QLinearAdd", "QLinearGlobalAveragePool"];
+
 /// The oldest version of the operators that is read.
 const OLDEST: i64 = 7;
 
@@ -88,7 +91,8 @@ fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -
         let place = format!("node `{name}` ({op})");
         let mut wrong = |fault| problems.push(Problem::at(&place, fault));
         let domain = proto.domain.clone().unwrap_or_default();
-        if !domain.is_empty() && domain != "ai.onnx" {
+        let of_runtime = domain == "com.microsoft" && OF_ONNX_RUNTIME.contains(&op.as_str());
+        if !domain.is_empty() && domain != "ai.onnx" && !of_runtime {
             let help = "export the model with operators of the standard";
             wrong(Fault::new(format!("its operator is of the domain `{domain}`"), help));
             continue;

@@ -38,6 +38,9 @@ pub(super) fn join(model: &mut Model) {
     model.nodes = kept;
 }
 
+/// Operators whose results are elements of their first input.
+const MOVES: [&str; 6] = ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"];
+
 /// An operator on integers in the place of a `QuantizeLinear`.
 struct Joined {
     node: Node,
@@ -78,6 +81,17 @@ impl Pairs<'_> {
         if node.op == "Relu" && self.is_least(&zero) {
             node = self.only_writer(node.inputs.first()?)?;
         }
+        if MOVES.contains(&node.op.as_str()) {
+            return self.moved(node, quantizer);
+        }
+        if node.op == "Add" {
+            let summands = [self.quantised(node.inputs.first()?)?, self.quantised(node.inputs.get(1)?)?];
+            let mut inputs: Vec<String> = summands.into_iter().flatten().collect();
+            inputs.extend([quantizer.inputs.get(1)?.clone(), zero]);
+            let (name, outputs) = (node.name.clone(), quantizer.outputs.clone());
+            let node = Node { name, op: "QLinearAdd".into(), inputs, outputs, attributes: BTreeMap::new() };
+            return Some(Joined { node, constants: vec![] });
+        }
         let (op, columns) = match node.op.as_str() {
             "Conv" => ("QLinearConv", 0),
             "MatMul" => ("QLinearMatMul", 1),
@@ -108,6 +122,20 @@ impl Pairs<'_> {
         }
         let (name, outputs, attributes) = (node.name.clone(), quantizer.outputs.clone(), node.attributes.clone());
         Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants })
+    }
+
+    /// An operator that moves or compares elements, on the integers that stand for them: scale and zero point stay what they are.
+    fn moved(&self, node: &Node, quantizer: &Node) -> Option<Joined> {
+        let [x, scale, zero] = self.quantised(node.inputs.first()?)?;
+        let same = |a: &str, b: &str| a == b || self.model.constants.get(a).is_some_and(|a| self.model.constants.get(b) == Some(a));
+        let other = |at: usize| quantizer.inputs.get(at).map_or("", String::as_str);
+        if !same(&scale, other(1)) || !same(&zero, other(2)) {
+            return None;
+        }
+        let mut node = node.clone();
+        node.inputs[0] = x;
+        node.outputs = quantizer.outputs.clone();
+        Some(Joined { node, constants: vec![] })
     }
 
     /// Whether a zero point is the least number of its type, so that nothing stands for a number below 0.

@@ -469,6 +469,13 @@ fn propagate(
                 v = quant::saturate(v as f32 * multiplier as f32, zero, workload.out_dtype);
                 e = 0.0;
             }
+            Epilogue::RequantizeAdd => {
+                let (multiplier, residual) = (next(channel), next(element));
+                let (residual_zero, factor, zero) = (next(0), next(0), next(0));
+                let sum = v as f32 * multiplier as f32;
+                v = quant::saturate(sum + (residual - residual_zero) as f32 * factor as f32, zero, workload.out_dtype);
+                e = 0.0;
+            }
             Epilogue::Quantize => {
                 let (scale, zero) = (next(0), next(0));
                 let of = |v: f64| quant::saturate(v as f32 / scale as f32, zero, workload.out_dtype);

@@ -1,6 +1,6 @@
 //! One-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, input, result};
@@ -142,8 +142,8 @@ impl Operator for Conv1d {
         vec![("the padded input", vec![self.n, self.ci, self.padded_w()])]
     }
 
-    fn takes_bytes(&self) -> bool {
-        true
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Sums
     }
 
     fn terms(&self) -> i64 {

@@ -1,6 +1,6 @@
 //! Two-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{
+use super::operator::{OfBytes, 
     FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
 use super::param::product;
@@ -263,8 +263,8 @@ impl Operator for Conv2d {
         vec![("the padded input", self.padded_shape())]
     }
 
-    fn takes_bytes(&self) -> bool {
-        true
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Sums
     }
 
     fn terms(&self) -> i64 {

@@ -1,6 +1,6 @@
 //! Convolutions over three dimensions, and transposed convolutions over one to three.
 
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, axis, input, result};
@@ -276,8 +276,8 @@ impl Operator for ConvNd {
         vec![("the padded input", self.with_pixels(self.n, self.ci, |i| self.padded(i)))]
     }
 
-    fn takes_bytes(&self) -> bool {
-        true
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Sums
     }
 
     fn terms(&self) -> i64 {

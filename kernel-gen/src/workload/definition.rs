@@ -156,7 +156,9 @@ impl Workload {
             // Where inputs or output are integers, what is no integer by nature is an `f32`.
             let number = |dtype: DType| if dtype.is_float() { dtype } else { DType::F32 };
             let dtype = match (operand.role, operand.per) {
+                // The integers of a tensor like the output.
                 (Role::ZeroPoint, _) => self.out_dtype,
+                (Role::Residual, _) if self.epilogue.contains(&Epilogue::RequantizeAdd) => self.out_dtype,
                 (Role::Multiplier, _) => DType::F32,
                 (Role::Bias, _) => self.operand_type(Role::Bias),
                 (_, Per::Element) => number(self.out_dtype),

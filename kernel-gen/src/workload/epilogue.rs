@@ -67,6 +67,10 @@ pub enum Epilogue {
     /// `round(v * multiplier[c]) + out_zero` of a sum of integers of eight bits, held to the limits of the output's type, ties to
     /// even: the multiplier is the product of the scales of input and weights, divided by that of the output. Nothing follows.
     Requantize,
+    /// `round(v * multiplier[c] + (residual[..] - residual_zero) * residual_multiplier) + out_zero` of a sum of integers of eight bits,
+    /// held to the limits of the output's type, ties to even; both products are rounded to `f32`. `residual` is a tensor of the
+    /// output's shape and type, its multiplier its scale divided by that of the output. Nothing follows.
+    RequantizeAdd,
     /// `round(v / out_scale) + out_zero`, held to the limits of the output's type, ties to even. Nothing follows.
     Quantize,
 }
@@ -140,7 +144,8 @@ impl Epilogue {
     ];
 
     /// Those that make numbers of integers, or integers of numbers.
-    pub const QUANTISED: [Epilogue; 3] = [Epilogue::Dequantize, Epilogue::Requantize, Epilogue::Quantize];
+    pub const QUANTISED: [Epilogue; 4] =
+        [Epilogue::Dequantize, Epilogue::Requantize, Epilogue::RequantizeAdd, Epilogue::Quantize];
 
     /// The name in specs and keys, without its numbers.
     pub fn name(self) -> &'static str {
@@ -169,6 +174,7 @@ impl Epilogue {
             Epilogue::Shrink(..) => "shrink",
             Epilogue::Dequantize => "dequantize",
             Epilogue::Requantize => "requantize",
+            Epilogue::RequantizeAdd => "requantize_add",
             Epilogue::Quantize => "quantize",
         }
     }
@@ -281,10 +287,18 @@ impl Epilogue {
         const OUT_ZERO: StepOperand = StepOperand::new("out_zero", Role::ZeroPoint, Per::Tensor);
         const DEQUANTIZE: &[StepOperand] = &[MULTIPLIER];
         const REQUANTIZE: &[StepOperand] = &[MULTIPLIER, OUT_ZERO];
+        const REQUANTIZE_ADD: &[StepOperand] = &[
+            MULTIPLIER,
+            StepOperand::new("residual", Role::Residual, Per::Element),
+            StepOperand::new("residual_zero", Role::ZeroPoint, Per::Tensor),
+            StepOperand::new("residual_multiplier", Role::Multiplier, Per::Tensor),
+            OUT_ZERO,
+        ];
         const QUANTIZE: &[StepOperand] = &[StepOperand::new("out_scale", Role::Multiplier, Per::Tensor), OUT_ZERO];
         match self {
             Epilogue::Dequantize => DEQUANTIZE,
             Epilogue::Requantize => REQUANTIZE,
+            Epilogue::RequantizeAdd => REQUANTIZE_ADD,
             Epilogue::Quantize => QUANTIZE,
             Epilogue::Bias => BIAS,
             Epilogue::Scale => SCALE,
@@ -302,6 +316,7 @@ impl Epilogue {
             Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Gate | Epilogue::ImageBias => 1,
             Epilogue::Relu | Epilogue::Tanh | Epilogue::Dequantize => 1,
             Epilogue::Requantize | Epilogue::Quantize => 5,
+            Epilogue::RequantizeAdd => 8,
             Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) | Epilogue::ThresholdedRelu(_) => 2,
             Epilogue::Gelu | Epilogue::HardSwish => 5,
             Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) | Epilogue::Sigmoid | Epilogue::Silu => 4,
@@ -375,7 +390,7 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         let order = |after: Epilogue, reason, help| {
             Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, help })
         };
-        if let Some(last) = before.iter().copied().find(|e| matches!(e, Epilogue::Requantize | Epilogue::Quantize)) {
+        if let Some(last) = before.iter().copied().find(|e| matches!(e, Epilogue::Requantize | Epilogue::RequantizeAdd | Epilogue::Quantize)) {
             return order(last, "it gives the integers of the output", "put it at the end");
         }
         if step == Epilogue::Dequantize
@@ -383,7 +398,7 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         {
             return order(after, "sums of integers become numbers first", "put it behind the bias, or in front");
         }
-        if step == Epilogue::Requantize
+        if matches!(step, Epilogue::Requantize | Epilogue::RequantizeAdd)
             && let Some(after) = before.iter().copied().find(|e| *e != Epilogue::Bias)
         {
             return order(after, "it takes sums of integers", "use `quantize`, which takes numbers");
@@ -418,6 +433,12 @@ pub(crate) fn applied(steps: &[Epilogue], out: DType, sum: Expr, read: &dyn Fn(&
             Epilogue::Scale => value * operand(0) + operand(1),
             Epilogue::Dequantize => value.cast(DType::F32) * operand(0),
             Epilogue::Requantize => saturated(value.cast(DType::F32) * operand(0), operand(1), out),
+            Epilogue::RequantizeAdd => {
+                let number = |e: Expr| e.cast(DType::F32);
+                let sum = Expr::un(UnOp::Rounded, number(value) * operand(0));
+                let residual = Expr::un(UnOp::Rounded, number(operand(1) - operand(2)) * operand(3));
+                saturated(sum + residual, operand(4), out)
+            }
             Epilogue::Quantize => saturated(Expr::bin(BinOp::Div, value, operand(0)), operand(1), out),
             activation => activation.activation(value),
         }

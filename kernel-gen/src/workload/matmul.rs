@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::operator::{
+use super::operator::{OfBytes, 
     FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
 use super::products::Sums;
@@ -125,8 +125,8 @@ impl Operator for Matmul {
         ("c", axes[usize::from(self.batch == 1)..].to_vec())
     }
 
-    fn takes_bytes(&self) -> bool {
-        true
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Sums
     }
 
     fn terms(&self) -> i64 {

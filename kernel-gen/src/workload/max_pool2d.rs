@@ -1,6 +1,6 @@
 //! The maximum of a window, as networks pool with it, and what pooling operators share.
 
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
@@ -175,6 +175,10 @@ impl Operator for MaxPool2d {
 
     fn inner_tensors(&self) -> Vec<(&'static str, Vec<i64>)> {
         self.window.inner_tensors()
+    }
+
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Moves
     }
 
     fn terms(&self) -> i64 {

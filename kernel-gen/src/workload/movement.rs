@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, RANKS, lists};
 use super::number::Number;
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{OfBytes, FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -513,6 +513,14 @@ impl Operator for Movement {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_bytes(&self) -> OfBytes {
+        // What padding has around the input is a number.
+        match self.function {
+            Move::Pad { .. } => OfBytes::Nothing,
+            _ => OfBytes::Moves,
+        }
     }
 
     fn terms(&self) -> i64 {

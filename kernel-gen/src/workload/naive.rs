@@ -16,6 +16,7 @@
 use super::{Role, WeightZero, Workload};
 use super::epilogue::{StepOperand, applied};
 use super::operands::Operands;
+use super::operator::OfBytes;
 use super::stage::{AxisRole, Loaded};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel};
@@ -79,6 +80,10 @@ pub(crate) fn epilogue_from(
 fn number(w: &Workload, params: &Operands, loaded: Loaded, index: &[Expr]) -> Option<Expr> {
     if !w.is_quantised() {
         return None;
+    }
+    if w.op.get().of_bytes() == OfBytes::Moves {
+        let least = w.dtype.limits().map_or(0, |(least, _)| least);
+        return (loaded == Loaded::Outside).then(|| Expr::Int(least).cast(DType::I32));
     }
     let role = match loaded {
         Loaded::Input(place) => w.op.get().inputs()[place].role,

@@ -243,6 +243,18 @@ impl Operand {
     }
 }
 
+/// What an operator does with integers of eight bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OfBytes {
+    /// It does not take them.
+    Nothing,
+    /// Its stages but `pad` are sums of products of the input and the weight, or the input itself: numbers, of which zero points are
+    /// taken away.
+    Sums,
+    /// Its elements are elements of the input, whatever they stand for.
+    Moves,
+}
+
 /// What sets shapes of one operator apart.
 pub(crate) struct Likeness {
     /// Shapes that differ in one of these say nothing of each other.
@@ -278,10 +290,9 @@ pub(crate) trait Operator: fmt::Debug {
         vec![]
     }
 
-    /// Whether it is also one of integers of eight bits: its stages but `pad` are then sums of products of the input and the weight,
-    /// or the input itself.
-    fn takes_bytes(&self) -> bool {
-        false
+    /// What it does with integers of eight bits.
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Nothing
     }
 
     /// Number of terms behind each element of the last stage, those that meet padding included.

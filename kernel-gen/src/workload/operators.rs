@@ -22,7 +22,7 @@ use super::matmul::{self, Matmul};
 use super::max_pool2d::{self, MaxPool2d};
 use super::movement::{self, Movement};
 use super::number::Number;
-use super::operator::{Kind, Operator, SizeRole};
+use super::operator::{Kind, OfBytes, Operator, SizeRole};
 use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
@@ -66,8 +66,10 @@ impl Op {
     /// The type of the output where nobody says, if that of the inputs is this one.
     pub(crate) fn output_type(&self, dtype: DType) -> DType {
         let outputs = self.get().kind().outputs;
-        if dtype.is_byte() && self.get().takes_bytes() {
-            return DType::I32;
+        match self.get().of_bytes() {
+            OfBytes::Sums if dtype.is_byte() => return DType::I32,
+            OfBytes::Moves if dtype.is_byte() => return dtype,
+            _ => {}
         }
         if outputs.contains(&dtype) { dtype } else { outputs[0] }
     }

@@ -6,7 +6,7 @@
 //! `f32`.
 
 use super::error::WorkloadError;
-use super::operator::FLOATS;
+use super::operator::{FLOATS, OfBytes};
 use super::param::Role;
 use super::products::Sums;
 use super::reference::channel_of_element;
@@ -82,7 +82,7 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
             let help = "leave zero points and the type of the weights out, or use dtype i8 or u8";
             return error(format!("the input is {}, which has no zero point", w.dtype), help);
         }
-        if let Some(step) = w.epilogue.iter().find(|s| matches!(s, Epilogue::Dequantize | Epilogue::Requantize)) {
+        if let Some(step) = w.epilogue.iter().find(|s| matches!(s, Epilogue::Dequantize | Epilogue::Requantize | Epilogue::RequantizeAdd)) {
             let help = "use dtype i8 or u8, or `quantize` for a result in f32";
             return error(format!("`{step}` takes sums of integers, but the input is {}", w.dtype), help);
         }
@@ -98,10 +98,17 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
             _ => Ok(()),
         };
     }
-    if !w.op.get().takes_bytes() {
+    if w.op.get().of_bytes() == OfBytes::Nothing {
         let help = "use f32, f16 or bf16, or an operator that takes integers: conv2d, depthwise_conv2d, conv1d, conv3d, \
-                    conv_transpose1d to 3d, matmul, batch_matmul, identity";
+                    conv_transpose1d to 3d, matmul, batch_matmul, identity, max_pool2d, permute and its like";
         return error(format!("{} does not take inputs of type {}", w.op_name(), w.dtype), help);
+    }
+    if w.op.get().of_bytes() == OfBytes::Moves {
+        return match (w.out_dtype == w.dtype, w.epilogue.is_empty() && quant == Quant::default()) {
+            (true, true) => Ok(()),
+            (false, _) => error(format!("{} gives what it takes, {}, not {}", w.op_name(), w.dtype, w.out_dtype), "leave out_dtype out"),
+            (_, false) => error(format!("{} only moves integers", w.op_name()), "leave the epilogue and zero points out"),
+        };
     }
     if !quant.weight.is_byte() {
         return error(format!("the weights have type {}", quant.weight), "use i8 or u8");
@@ -114,14 +121,14 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
         return error(format!("the output type {} is none for integers", w.out_dtype), help);
     }
     let position = |steps: &[Epilogue]| w.epilogue.iter().position(|s| steps.contains(s));
-    let becomes = position(&[Epilogue::Dequantize, Epilogue::Requantize]);
+    let becomes = position(&[Epilogue::Dequantize, Epilogue::Requantize, Epilogue::RequantizeAdd]);
     let of_integers = &w.epilogue[..becomes.unwrap_or(w.epilogue.len())];
     if let Some(step) = of_integers.iter().find(|s| **s != Epilogue::Bias) {
         return error(format!("`{step}` takes a number, but the sum is an integer"), "put `dequantize` in front of it");
     }
     match (becomes.map(|at| w.epilogue[at]), w.epilogue.last() == Some(&Epilogue::Quantize), w.out_dtype) {
         (None, _, DType::I32)
-        | (Some(Epilogue::Requantize), _, DType::I8 | DType::U8)
+        | (Some(Epilogue::Requantize | Epilogue::RequantizeAdd), _, DType::I8 | DType::U8)
         | (Some(Epilogue::Dequantize), true, DType::I8 | DType::U8)
         | (Some(Epilogue::Dequantize), false, DType::F32 | DType::F16 | DType::Bf16) => {}
         (None, _, out) => {

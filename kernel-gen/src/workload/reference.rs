@@ -63,6 +63,14 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
                     *v = quant::saturate(*v as f32 * multiplier[channel(i)] as f32, zero[0], workload.out_dtype);
                 }
             }
+            Epilogue::RequantizeAdd => {
+                let (multiplier, residual, residual_zero, factor, zero) = (next(), next(), next(), next(), next());
+                for (i, v) in values.iter_mut().enumerate() {
+                    let sum = *v as f32 * multiplier[channel(i)] as f32;
+                    let more = (residual[i] - residual_zero[0]) as f32 * factor[0] as f32;
+                    *v = quant::saturate(sum + more, zero[0], workload.out_dtype);
+                }
+            }
             Epilogue::Quantize => {
                 let (scale, zero) = (next(), next());
                 values.iter_mut().for_each(|v| *v = quant::saturate(*v as f32 / scale[0] as f32, zero[0], workload.out_dtype));
@@ -124,6 +132,7 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
         | Epilogue::ImageBias
         | Epilogue::Dequantize
         | Epilogue::Requantize
+        | Epilogue::RequantizeAdd
         | Epilogue::Quantize => {
             unreachable!("{step} has operands")
         }

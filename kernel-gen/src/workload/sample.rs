@@ -3,7 +3,7 @@
 use super::attention::{Attention, Mask};
 use super::dims::MAX_RANK;
 use super::number::Number;
-use super::operator::{Size, SizeRole};
+use super::operator::{OfBytes, Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{
     Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, Slice, Slices,
@@ -91,6 +91,9 @@ pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     let mut byte = || *rng.pick(&[DType::I8, DType::U8]);
     let (dtype, weight, out) = (byte(), byte(), byte());
     let plain = Workload::f32(op).with_dtype(dtype);
+    if plain.op.get().of_bytes() == OfBytes::Moves {
+        return plain;
+    }
     let weight_zero = *rng.pick(&[WeightZero::None, WeightZero::None, WeightZero::Tensor, WeightZero::Channel]);
     let quant = match plain.has_weight() {
         true => Quant { weight, input_zero: rng.one_in(2), weight_zero },
@@ -100,7 +103,7 @@ pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     let out_dtype = match rng.below(4) {
         0 => DType::I32,
         1 => {
-            steps.push(Epilogue::Requantize);
+            steps.push(if rng.one_in(2) { Epilogue::Requantize } else { Epilogue::RequantizeAdd });
             out
         }
         number => {
@@ -120,7 +123,7 @@ fn takes_bytes(name: &str) -> bool {
     let kind = kind(name).expect("it was listed");
     let sizes: Vec<i64> = kind.sizes.iter().map(|size| i64::from(size.role != SizeRole::Padding)).collect();
     let layout = kind.layouts.first().copied().unwrap_or(ConvLayout::Nchw);
-    (kind.of_sizes)(layout, &sizes).is_some_and(|op| op.get().takes_bytes())
+    (kind.of_sizes)(layout, &sizes).is_some_and(|op| op.get().of_bytes() != OfBytes::Nothing)
 }
 
 /// Multiply-adds, or elements of the output if that is more.

@@ -1,7 +1,7 @@
 //! Functions of each element of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{OfBytes, FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -208,8 +208,8 @@ impl Operator for Unary {
         ("y", self.input.axes())
     }
 
-    fn takes_bytes(&self) -> bool {
-        self.function == Function::Identity
+    fn of_bytes(&self) -> OfBytes {
+        if self.function == Function::Identity { OfBytes::Sums } else { OfBytes::Nothing }
     }
 
     fn terms(&self) -> i64 {

@@ -176,7 +176,7 @@ impl<'k> Types<'k> {
                     UnOp::Sqrt | UnOp::Exp | UnOp::Exp2 | UnOp::Log => t.dtype.is_float(),
                     UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
-                    UnOp::Tf32 => t.dtype == DType::F32,
+                    UnOp::Tf32 | UnOp::Rounded => t.dtype == DType::F32,
                     UnOp::Flip => t.dtype == DType::I8x4,
                 };
                 let t = if *op == UnOp::Flip { Type { dtype: DType::U8x4, ..t } } else { t };

@@ -9,6 +9,7 @@ use super::types::c_type;
 use crate::emit::EmitError;
 use crate::emit::clike::dialect::{Dialect, Printer};
 use crate::emit::clike::prelude::Common;
+use crate::emit::clike::text::strength::PRIMARY;
 use crate::emit::clike::text::{Text, float};
 use crate::emit::clike::walk::any;
 use crate::ir::visit::mention;
@@ -65,6 +66,11 @@ impl Dialect for C {
             Common::Narrow(d) => Helper::Narrow(d),
             Common::Dot4(signed) => Helper::Dot4(signed),
         }
+    }
+
+    fn rounded(p: &mut Body<'_>, value: &Expr) -> Result<Text, EmitError> {
+        let (value, hold) = (p.scalar(value)?, p.prelude.call(Helper::HoldFloat));
+        Ok(Text::new(format!("{hold}({})", value.text), PRIMARY))
     }
 
     fn not_finite(value: f64, dtype: DType) -> Text {

@@ -96,6 +96,11 @@ impl Body<'_> {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 Ok(Value::Vector(Text::new(format!("({} ^ (int32_t)0x80808080)", a.at(PRIMARY)), PRIMARY), v))
             }
+            Expr::Unary(UnOp::Rounded, a) => {
+                let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let hold = self.prelude.call(Helper::Hold(v));
+                Ok(Value::Vector(Text::new(format!("{hold}({})", a.text), PRIMARY), v))
+            }
             Expr::Unary(op, a) => {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 Ok(Value::Vector(self.vector_unary(*op, a, v)?, v))
@@ -250,9 +255,6 @@ impl Body<'_> {
                 infix(op, a.text(), b.text()).ok_or(NoVector::Lanes)?
             }
             BinOp::Min | BinOp::Max => {
-                if v.dtype.is_int() {
-                    return Err(NoVector::Lanes);
-                }
                 let f = self.prelude.call(match (op, number) {
                     (BinOp::Min, true) => Helper::VectorMinOf(v),
                     (BinOp::Min, false) => Helper::VectorMin(v),

@@ -55,6 +55,9 @@ pub(crate) trait Dialect: Sized {
     /// The function that rounds to tf32.
     fn round_tf32(p: &mut Printer<'_, Self>) -> Result<String, EmitError>;
 
+    /// A product of `f32`s, or another number, that is rounded before anything is added to it.
+    fn rounded(p: &mut Printer<'_, Self>, value: &Expr) -> Result<Text, EmitError>;
+
     /// The function for 2 to the power in `f32`, if it is not that of `<math.h>`.
     fn exp2(_: &mut Printer<'_, Self>) -> Option<String> {
         None

@@ -47,6 +47,7 @@ impl<D: Dialect> Printer<'_, D> {
             }
             Expr::Var(v) => Text::new(self.names.var(*v), PRIMARY),
             Expr::Binary(op, a, b) => self.binary(*op, a, b, e)?,
+            Expr::Unary(UnOp::Rounded, a) => D::rounded(self, a)?,
             Expr::Unary(op, a) => {
                 let dtype = a.ty(self.kernel).dtype;
                 let a = self.scalar(a)?;

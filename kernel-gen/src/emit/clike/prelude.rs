@@ -82,7 +82,7 @@ pub(crate) fn floor_mod(name: &str, ty: &str) -> String {
 /// The function for a unary operator on floats that is one.
 pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
     let base = match op {
-        UnOp::Neg | UnOp::Not | UnOp::Tf32 | UnOp::Flip => return None,
+        UnOp::Neg | UnOp::Not | UnOp::Tf32 | UnOp::Flip | UnOp::Rounded => return None,
         UnOp::Abs => "fabs",
         UnOp::Sqrt => "sqrt",
         UnOp::Exp => "exp",

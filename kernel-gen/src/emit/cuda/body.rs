@@ -13,7 +13,7 @@ use crate::emit::clike::dialect::{Dialect, Printer};
 use crate::emit::clike::prelude::Common;
 use crate::emit::clike::text::strength::PRIMARY;
 use crate::emit::clike::text::{Text, has_word};
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Axis, Barrier, BinOp, BufferId, DType, Expr, For, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Emits the body of one function.
@@ -91,6 +91,15 @@ impl Dialect for Cuda {
             Common::Narrow(d) => Helper::Narrow(d),
             Common::Dot4(signed) => Helper::Dot4(signed),
         }
+    }
+
+    fn rounded(p: &mut Body<'_>, value: &Expr) -> Result<Text, EmitError> {
+        let text = match value {
+            Expr::Binary(BinOp::Mul, a, b) => format!("__fmul_rn({}, {})", p.scalar(a)?.text, p.scalar(b)?.text),
+            // Adding a negative zero changes nothing.
+            value => format!("__fadd_rn({}, -0.0f)", p.scalar(value)?.text),
+        };
+        Ok(Text::new(text, PRIMARY))
     }
 
     /// Without headers there are no words for what is not finite.

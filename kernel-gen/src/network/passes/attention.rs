@@ -172,7 +172,7 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
         let dtype = program.values[k].dtype;
         let shape: Vec<i64> = order.iter().map(|i| input[*i as usize]).collect();
         let output = program.add(&shape, dtype, Source::Step);
-        program.steps.insert(at, permutations::step(nodes, &input, &order, k, output));
+        program.steps.insert(at, permutations::step(nodes, &input, &order, (k, program.values[k].dtype), output));
         (k, added) = (output, 1);
     }
     let shape = |rows, columns| format!("{:?}", [of.b, of.heads, rows, columns]);

@@ -70,9 +70,42 @@ fn operator_operands(step: &Step) -> usize {
     }
 }
 
+/// A convolution or a product of integers with the sum of its result and a residual, which another step computes: what it is rounded
+/// to in between is left out.
+fn with_residual(program: &mut Program, before: &Step, step: &Step) -> Option<Step> {
+    let (of, sum) = (&before.workload, &step.workload);
+    let adds = sum.is_quantised() && sum.epilogue == [Epilogue::RequantizeAdd] && matches!(sum.op, Op::Unary(_));
+    let gives = of.is_quantised() && of.epilogue.last() == Some(&Epilogue::Requantize) && of.out_dtype == sum.dtype;
+    if !adds || !gives || sum.out_dtype != of.out_dtype || !before.slices.is_empty() || !step.slices.is_empty() {
+        return None;
+    }
+    // Multiplier and zero point of the result; zero point, if there is one, and multiplier of the summand.
+    let (rest, ends) = before.operands.split_at(before.operands.len() - 2);
+    let of_sum = &step.operands[sum.operator_params()..];
+    let none = Some(vec![0]);
+    let zero = |id: Option<&ValueId>| id.map_or(none.clone(), |id| program.constant(*id)?.to_integers());
+    let of_summand = sum.quant.input_zero.then(|| &step.operands[1]);
+    if zero(Some(&ends[1]))? != zero(of_summand)? {
+        return None;
+    }
+    let (own, more) = (program.constant(ends[0])?.to_floats(), program.constant(of_sum[0])?.to_floats());
+    let factor = more.first().copied().filter(|first| more.iter().all(|m| m == first))?;
+    let multiplier: Vec<f32> = own.iter().map(|m| m * factor).collect();
+    let multiplier = program.add_constant(Tensor::floats(&[multiplier.len() as i64], multiplier));
+    let mut whole = before.clone();
+    whole.operands = rest.iter().copied().chain([multiplier]).chain(of_sum[1..].iter().copied()).collect();
+    *whole.workload.epilogue.last_mut()? = Epilogue::RequantizeAdd;
+    whole.nodes.extend(step.nodes.iter().cloned());
+    whole.output = step.output;
+    fits(program, &whole).then_some(whole)
+}
+
 /// Step `before` with all that `step` does to its result, operand `operand` of the latter.
 fn append(program: &mut Program, before: usize, step: &Step, operand: usize) -> Option<Step> {
     let mut whole = program.steps[before].clone();
+    if let Some(whole) = with_residual(program, &whole, step) {
+        return Some(whole);
+    }
     let fresh = program.values.len();
     // Functions of elements may make integers of eight bits at once.
     let of_elements = matches!(whole.workload.op, Op::Binary(_) | Op::Unary(_)) && whole.workload.out_dtype.is_float();

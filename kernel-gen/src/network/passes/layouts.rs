@@ -131,7 +131,8 @@ impl Turner<'_> {
     /// Adds a step that exchanges the last two of three dimensions.
     fn permute(&mut self, from: ValueId, shape: [i64; 3], output: ValueId) {
         let nodes = vec![format!("order of {}", self.name(output))];
-        let step = permutations::step(nodes, &shape, &[0, 2, 1], from, output);
+        let of = (from, self.program.values[from].dtype);
+        let step = permutations::step(nodes, &shape, &[0, 2, 1], of, output);
         self.program.steps.push(step);
     }
 

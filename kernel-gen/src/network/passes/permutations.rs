@@ -1,5 +1,6 @@
 //! Joins permutations that follow each other, and has one in place of several that are the same.
 
+use crate::ir::DType;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::workload::dims::MAX_RANK;
 use crate::workload::movement::{Move, Movement};
@@ -51,11 +52,17 @@ pub(super) fn contiguous(step: &Step) -> Option<(i64, i64)> {
 }
 
 /// A step that permutes.
-pub(super) fn step(nodes: Vec<String>, input: &[i64], order: &[i64], operand: ValueId, output: ValueId) -> Step {
+pub(super) fn step(
+    nodes: Vec<String>,
+    input: &[i64],
+    order: &[i64],
+    (operand, dtype): (ValueId, DType),
+    output: ValueId,
+) -> Step {
     let dims = |list: &[i64]| Dims::new(list).expect("one to six dimensions");
     let op = Movement { input: dims(input), function: Move::Permute { order: dims(order) } };
     let keys = vec![("input", format!("{input:?}")), ("order", format!("{order:?}"))];
-    let (workload, said) = (Workload::f32(op), Said { flags: vec![], keys });
+    let (workload, said) = (Workload::f32(op).with_dtype(dtype), Said { flags: vec![], keys });
     Step { nodes, workload, said, slices: Slices::default(), operands: vec![operand], output }
 }
 
@@ -113,7 +120,7 @@ fn gather(program: &mut Program, at: usize) -> Option<usize> {
         ];
         let result = program.steps[*permuted].output;
         let slice = &mut program.steps[*slice];
-        slice.workload = Workload::f32(Movement { input: dims(input), function });
+        slice.workload = Workload::f32(Movement { input: dims(input), function }).with_dtype(slice.workload.dtype);
         (slice.said, slice.operands, slice.output) = (Said { flags: vec![], keys }, vec![output], result);
     }
     let mut permuted: Vec<usize> = found.iter().map(|(_, permuted, _)| *permuted).collect();
@@ -122,7 +129,7 @@ fn gather(program: &mut Program, at: usize) -> Option<usize> {
         program.steps.remove(i);
     }
     // A permuted slice was read behind all slices, which are behind the whole.
-    program.steps.insert(at, step(nodes, &input, &order, whole, output));
+    program.steps.insert(at, step(nodes, &input, &order, (whole, program.values[whole].dtype), output));
     Some(at + 2)
 }
 
@@ -139,7 +146,7 @@ fn follow(program: &mut Program, at: usize) -> bool {
         return true;
     }
     let nodes = program.steps[at].nodes.clone();
-    program.steps[at] = step(nodes, &input, &order, from, output);
+    program.steps[at] = step(nodes, &input, &order, (from, program.values[from].dtype), output);
     false
 }
 
@@ -214,7 +221,7 @@ mod tests {
     use crate::workload::reference;
 
     fn permuted(x: &[f64], input: &[i64], order: &[i64]) -> Vec<f64> {
-        reference(&step(vec![], input, order, 0, 0).workload, &[x])
+        reference(&step(vec![], input, order, (0, DType::F32), 0).workload, &[x])
     }
 
     #[test]

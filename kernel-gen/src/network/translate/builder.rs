@@ -4,7 +4,7 @@ use crate::ir::DType;
 use crate::network::problem::Fault;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor, is_shape};
-use crate::workload::operator::{Shared, Values};
+use crate::workload::operator::{OfBytes, Shared, Values};
 use crate::workload::operators::kind;
 use crate::workload::{ConvLayout, Epilogue, Math, Number, Quant, Slices, Workload, reference};
 use std::collections::BTreeMap;
@@ -214,7 +214,11 @@ impl Builder {
         }
         let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
-        let (dtype, quant) = call.integers.unwrap_or((DType::F32, Quant::default()));
+        // Integers of eight bits are moved as what they are.
+        let of_first = call.operands.first().map_or(DType::F32, |id| self.program.values[*id].dtype);
+        let moves = op.get().of_bytes() == OfBytes::Moves && of_first.is_byte();
+        let usual = (if moves { of_first } else { DType::F32 }, Quant::default());
+        let (dtype, quant) = call.integers.unwrap_or(usual);
         let out_dtype = call.out.unwrap_or(op.output_type(dtype));
         let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue, quant };
         workload.validate().map_err(|error| invalid(error.cause(), error.help()))?;

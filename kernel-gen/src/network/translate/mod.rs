@@ -34,6 +34,8 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["QLinearConv"], quantised::qlinear_conv),
     (&["QLinearMatMul"], quantised::qlinear_matmul),
     (&["QGemm"], quantised::qgemm),
+    (&["QLinearAdd"], quantised::qlinear_add),
+    (&["QLinearGlobalAveragePool"], quantised::qlinear_average),
     (&["QuantizeLinear"], quantised::quantize),
     (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),

@@ -204,6 +204,81 @@ pub(super) fn qgemm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     b.compute(call)
 }
 
+/// `QLinearAdd` of ONNX Runtime: both summands and the sum with their scales and zero points.
+pub(super) fn qlinear_add(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (first, second) = ([required(x, 0)?, required(x, 1)?], [required(x, 3)?, required(x, 4)?]);
+    let (zero_of_first, zero_of_second) = (zero(b, x, 2), x.get(5).copied().flatten());
+    let output = required(x, 6)?;
+    let (out_zero, out_dtype) = zero_of_output(b, x.get(7).copied().flatten())?;
+    let (shape, types) = (b.shape(first[0]), [bytes(b, first[0])?, bytes(b, second[0])?]);
+    if shape != b.shape(second[0]) || types != [out_dtype; 2] {
+        // In numbers.
+        let a = dequantized(b, first[0], first[1], zero_of_first)?;
+        let c = dequantized(b, second[0], second[1], zero_of_second)?;
+        let sum = binary(b, "add", a, c)?;
+        return quantized(b, sum, output, (out_zero, out_dtype));
+    }
+    let scale = |b: &mut Builder, of: &str, id: ValueId| match scales(b, of, id)?[..] {
+        [one] => Ok(one),
+        _ => Err(Fault::new(format!("its {of} is a list"), "quantise activations with one scale")),
+    };
+    let of_output = scale(b, "scale of its output", output)?;
+    let [m, r] = [
+        scale(b, "scale of its first summand", first[1])? / of_output,
+        scale(b, "scale of its second summand", second[1])? / of_output,
+    ];
+    let elements = as_it_is(&shape);
+    let channels = elements[elements.len().min(2) - 1];
+    let none = |b: &mut Builder| b.add_constant(Tensor::bytes(&[1], out_dtype, [0]));
+    let residual_zero = match zero_of_second {
+        Some(id) => one_zero(b, id, "zero points of its second summand")?,
+        None => none(b),
+    };
+    let input_zero = zero_of_first.map(|id| one_zero(b, id, "zero points of its first summand")).transpose()?;
+    let multiplier = b.add_constant(Tensor::floats(&[channels], vec![m; channels.max(0) as usize]));
+    let factor = b.add_constant(Tensor::floats(&[1], [r]));
+    let (a, c) = (b.view(first[0], &elements)?, b.view(second[0], &elements)?);
+    let quant = Quant { input_zero: input_zero.is_some(), ..Quant::default() };
+    let call = Call::new("identity", &[a]).key("input", &elements).integers(types[0], quant, input_zero);
+    let call = call.then(Epilogue::RequantizeAdd, &[multiplier, c, residual_zero, factor, out_zero]).gives(out_dtype);
+    let y = b.compute(call)?;
+    b.view(y, &shape)
+}
+
+/// `QLinearGlobalAveragePool` of ONNX Runtime, in numbers.
+pub(super) fn qlinear_average(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    if node.flag("channels_last") {
+        return Err(Fault::attribute("channels_last", 1, "0"));
+    }
+    let of = required(x, 0)?;
+    let zero_of_input = zero(b, x, 2);
+    let numbers = dequantized(b, of, required(x, 1)?, zero_of_input)?;
+    let pool = Node { op: "GlobalAveragePool".into(), ..Node::default() };
+    let mean = super::window::pool(b, &pool, &[Some(numbers)])?;
+    let output = zero_of_output(b, x.get(4).copied().flatten())?;
+    quantized(b, mean, required(x, 3)?, output)
+}
+
+/// The numbers that integers with one scale stand for.
+fn dequantized(b: &mut Builder, of: ValueId, scale: ValueId, zero: Option<ValueId>) -> Result<ValueId, Fault> {
+    dequantize(b, &Node::default(), &[Some(of), Some(scale), zero])
+}
+
+/// The integers that numbers are with one scale.
+fn quantized(
+    b: &mut Builder,
+    of: ValueId,
+    scale: ValueId,
+    (zero, dtype): (ValueId, DType),
+) -> Result<ValueId, Fault> {
+    let shape = b.shape(of);
+    let elements = as_it_is(&shape);
+    let (of, scale) = (b.view(of, &elements)?, b.view(scale, &[1])?);
+    let call = Call::new("identity", &[of]).key("input", &elements);
+    let y = b.compute(call.then(Epilogue::Quantize, &[scale, zero]).gives(dtype))?;
+    b.view(y, &shape)
+}
+
 /// A tensor as images, channels and pixels, of which the channels are an axis; all of it is one channel where there is none.
 fn by_channel(shape: &[i64], axis: Option<usize>) -> [i64; 3] {
     match axis {
@@ -240,13 +315,13 @@ pub(super) fn quantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
     if axis_of(b, node, of, scale)?.is_some() {
         return Err(Fault::new("it has a scale for each channel", "quantise activations with one scale"));
     }
-    let (zero, dtype) = zero_of_output(b, x.get(2).copied().flatten())?;
-    let shape = b.shape(of);
-    let elements = as_it_is(&shape);
-    let (of, scale) = (b.view(of, &elements)?, b.view(scale, &[1])?);
-    let call = Call::new("identity", &[of]).key("input", &elements);
-    let y = b.compute(call.then(Epilogue::Quantize, &[scale, zero]).gives(dtype))?;
-    b.view(y, &shape)
+    let zero = match (x.get(2).copied().flatten(), node.integer("output_dtype", 0)) {
+        // INT8 of ONNX's types.
+        (None, 3) => Some(b.add_constant(Tensor::bytes(&[1], DType::I8, [0]))),
+        (zero, _) => zero,
+    };
+    let output = zero_of_output(b, zero)?;
+    quantized(b, of, scale, output)
 }
 
 /// A shape that functions of elements take: images stay images, whose order a later pass may choose.

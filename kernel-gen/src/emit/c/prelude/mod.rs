@@ -7,7 +7,7 @@ use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two, signs};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, larger, load, load_between, load_even, load_even_between, load_part,
+    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even, load_even_between, load_part,
     map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread, store, store_even, store_part, transpose, vector_dot4,
 };
 
@@ -22,6 +22,8 @@ pub(super) enum Helper {
     Fetch,
     /// The type itself.
     Type(Vector),
+    /// A `float` of which a compiler does not know how it was made.
+    HoldFloat,
     /// Floor division of integers.
     FloorDiv,
     /// Its remainder.
@@ -96,6 +98,7 @@ impl prelude::Helper for Helper {
             Helper::Unroll => "KG_UNROLL".into(),
             Helper::Fetch => "KG_FETCH".into(),
             Helper::Type(v) => v.to_string(),
+            Helper::HoldFloat => "hold_f32".into(),
             Helper::FloorDiv => "floor_div".into(),
             Helper::FloorMod => "floor_mod".into(),
             Helper::MinMax(d) => d.name().into(),
@@ -214,6 +217,7 @@ impl Helper {
                 bytes = v.bytes(),
                 align = v.dtype.bytes(),
             ),
+            Helper::HoldFloat => hold_float(isa),
             Helper::FloorDiv => floor_div(&name, c_type(DType::I64)),
             Helper::FloorMod => floor_mod(&name, c_type(DType::I64)),
             Helper::MinMax(d) => {

@@ -101,6 +101,16 @@ pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
     function(v, name, &format!("{v} v"), &body)
 }
 
+/// The same of a scalar.
+pub(super) fn hold_float(isa: Isa) -> String {
+    let register = match isa {
+        Isa::Portable => return "KG_FN float hold_f32(float x) {\n  return x;\n}\n".into(),
+        Isa::Aarch64 => "w",
+        _ => "x",
+    };
+    format!("KG_FN float hold_f32(float x) {{\n  __asm__(\"\" : \"+{register}\"(x));\n  return x;\n}}\n")
+}
+
 pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
         (d, _) if d == v.dtype || d.is_word() => format!("  return *(const {v}_u *)p;\n"),
