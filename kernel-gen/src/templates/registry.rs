@@ -35,6 +35,7 @@ impl Registry {
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::conv_planes::ConvPlanes)
             .with(cpu::attention_rows::AttentionRows)
+            .with(cpu::integers::depthwise::DepthwiseIntegers)
             .with(cpu::integers::IntegersCpu)
             .with(cpu::rows::RowsCpu)
             .with(cpu::windows::WindowsCpu)

@@ -69,6 +69,47 @@ fn narrowed(to: DType, from: DType, x: &str) -> String {
     }
 }
 
+/// Bytes as integers of 32 bits. GCC 12 makes scalar code of the conversion of vectors, so that instructions are named where there are some.
+fn load_bytes(v: Vector, d: DType, isa: Isa) -> String {
+    let kind = if d == DType::U8 { "epu8" } else { "epi8" };
+    let from = match v.width {
+        16 => "_mm_loadu_si128((const __m128i *)p)",
+        8 => "_mm_loadl_epi64((const __m128i *)p)",
+        _ => "_mm_cvtsi32_si128(four)",
+    };
+    let four = if v.width == 4 { "  int four;\n  __builtin_memcpy(&four, p, 4);\n" } else { "" };
+    match (prefix(8 * v.bytes()), isa) {
+        (Some(mm), Isa::X86_64V4) | (Some(mm @ ("_mm" | "_mm256")), Isa::X86_64V3) => {
+            format!("{four}  return ({v}){mm}_cvt{kind}_epi32({from});\n")
+        }
+        _ => format!("{}  return __builtin_convertvector(*(const bytes *)p, {v});\n", bytes_of(v, d)),
+    }
+}
+
+/// The lowest bytes of integers of 32 bits.
+fn store_bytes(v: Vector, d: DType, isa: Isa) -> String {
+    let store = match v.width {
+        16 => "  _mm_storeu_si128((__m128i *)p, low);\n",
+        8 => "  _mm_storel_epi64((__m128i *)p, low);\n",
+        _ => "  const int four = _mm_cvtsi128_si32(low);\n  __builtin_memcpy(p, &four, 4);\n",
+    };
+    match (prefix(8 * v.bytes()), isa) {
+        (Some(mm), Isa::X86_64V4) => {
+            format!("  const __m128i low = {mm}_cvtepi32_epi8((__m{}i)v);\n{store}", 8 * v.bytes())
+        }
+        (Some("_mm256"), Isa::X86_64V3) => format!(
+            "  const __m256i all = _mm256_and_si256((__m256i)v, _mm256_set1_epi32(255));\n  \
+             const __m128i half = _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));\n  \
+             const __m128i low = _mm_packus_epi16(half, half);\n{store}"
+        ),
+        (Some("_mm"), Isa::X86_64V3) => format!(
+            "  const __m128i all = _mm_and_si128((__m128i)v, _mm_set1_epi32(255));\n  \
+             const __m128i half = _mm_packus_epi32(all, all), low = _mm_packus_epi16(half, half);\n{store}"
+        ),
+        _ => format!("{}  *(bytes *)p = __builtin_convertvector(v, bytes);\n", bytes_of(v, d)),
+    }
+}
+
 /// The declaration of a vector of bytes with as many lanes, as memory holds it.
 fn bytes_of(v: Vector, d: DType) -> String {
     let attributes = format!("vector_size({}), aligned(1), may_alias", v.width);
@@ -114,9 +155,7 @@ pub(super) fn hold_float(isa: Isa) -> String {
 pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
         (d, _) if d == v.dtype || d.is_word() => format!("  return *(const {v}_u *)p;\n"),
-        (d, _) if d.is_byte() => {
-            format!("{}  return __builtin_convertvector(*(const bytes *)p, {v});\n", bytes_of(v, d))
-        }
+        (d, _) if d.is_byte() => load_bytes(v, d, isa),
         (DType::F16, Some((bits, whole, half))) => {
             let bits = bits / 2;
             format!("  return ({v}){whole}_cvtph_ps({half}_loadu_si{bits}((const __m{bits}i *)p));\n")
@@ -134,9 +173,7 @@ pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
 pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
         (d, _) if d == v.dtype || d.is_word() => format!("  *({v}_u *)p = v;\n"),
-        (d, _) if d.is_byte() => {
-            format!("{}  *(bytes *)p = __builtin_convertvector(v, bytes);\n", bytes_of(v, d))
-        }
+        (d, _) if d.is_byte() => store_bytes(v, d, isa),
         (DType::F16, Some((bits, whole, half))) => format!(
             "  {half}_storeu_si{n}((__m{n}i *)p, {whole}_cvtps_ph((__m{bits})v, _MM_FROUND_TO_NEAREST_INT));\n",
             n = bits / 2
@@ -452,8 +489,12 @@ pub(super) fn transpose(name: &str, v: Vector) -> String {
 /// Lane-wise smaller or larger; NaN where either operand is. The instructions of x86 give their second operand where one is
 /// NaN, so `a` is the second, and lanes of `b` that are NaN get all their bits set. Where `b` is constant that costs nothing.
 pub(super) fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -> String {
-    let m = v.mask();
+    let (m, bits) = (v.mask(), 8 * v.bytes());
     let body = match intrinsic(v) {
+        _ if v.dtype == DType::I32 && matches!(isa, Isa::X86_64V3 | Isa::X86_64V4) => {
+            let mm = prefix(bits).unwrap_or_default();
+            format!("  return ({v}){mm}_{word}_epi32((__m{bits}i)a, (__m{bits}i)b);\n")
+        }
         Some((prefix, suffix)) if isa.is_x86() => {
             let raw = raw(v);
             format!("  return ({v})(({m}){prefix}_{word}_{suffix}(({raw})b, ({raw})a) | ({m})(b != b));\n")

@@ -13,6 +13,7 @@
 //! 128 more of their zero point; unsigned weights signed by 128 less. The sums are exact whatever the order, so zero points
 //! are taken account of at the end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
 
+pub mod depthwise;
 mod kernel;
 mod problem;
 
