@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An instruction set level that C is compiled for. Within an architecture, a later one includes the earlier ones.
+/// An instruction set level that C is compiled for. Which levels one includes, [`Isa::runs`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Isa {
@@ -24,14 +24,8 @@ pub enum Isa {
 
 impl Isa {
     /// All levels that kernels are emitted for.
-    pub const ALL: [Isa; 6] = [
-        Isa::X86_64,
-        Isa::X86_64V3,
-        Isa::X86_64V3Vnni,
-        Isa::X86_64V4,
-        Isa::X86_64V4Vnni,
-        Isa::Aarch64,
-    ];
+    pub const ALL: [Isa; 6] =
+        [Isa::X86_64, Isa::X86_64V3, Isa::X86_64V3Vnni, Isa::X86_64V4, Isa::X86_64V4Vnni, Isa::Aarch64];
 
     /// The lowest level of the architecture that this is compiled for: every machine runs it.
     pub const LOWEST: Isa = if cfg!(target_arch = "x86_64") {

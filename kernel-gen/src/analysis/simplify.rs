@@ -196,7 +196,9 @@ pub fn simplify(e: &Expr, ranges: &Ranges) -> Expr {
             }
             Expr::bin(*op, a, b)
         }
-        Expr::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push), a, b) => Expr::bin(*op, simplify(a, ranges), simplify(b, ranges)),
+        Expr::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push), a, b) => {
+            Expr::bin(*op, simplify(a, ranges), simplify(b, ranges))
+        }
         Expr::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne), a, b) => {
             let (a, b) = (simplify(a, ranges), simplify(b, ranges));
             compare(*op, a, b, ranges)

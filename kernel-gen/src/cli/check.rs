@@ -243,7 +243,10 @@ fn unused_records(project: &Project) -> Vec<String> {
     let keys: BTreeSet<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
     let mut targets: BTreeSet<&str> = spec.targets.cuda.iter().map(|t| t.name.as_str()).collect();
     for target in Target::all().iter().filter(|t| t.cpu().is_some()) {
-        let wanted = |arch: &str| spec.targets.cpu_levels(arch).iter().any(|t| t.name == target.name);
+        let wanted = |arch: &str| {
+            let levels = [spec.targets.cpu_levels(arch), spec.targets.integer_levels(arch)].concat();
+            levels.iter().any(|t| t.name == target.name)
+        };
         if target.cpu().is_some_and(|c| wanted(&c.arch)) {
             targets.insert(&target.name);
         }

@@ -227,7 +227,15 @@ impl Project {
     /// The CPU levels and CUDA architectures that code is made for when compiling for a CPU architecture.
     pub(super) fn targets(&self, arch: &str) -> Vec<&'static Target> {
         match &self.spec {
-            Some(spec) => spec.targets.cpu_levels(arch).into_iter().chain(spec.targets.cuda.iter().copied()).collect(),
+            Some(spec) => {
+                let integers = spec.workloads().any(|(_, w)| w.workload.is_quantised());
+                let all = spec.workloads().all(|(_, w)| w.workload.is_quantised());
+                let for_integers = if integers { spec.targets.integer_levels(arch) } else { vec![] };
+                let levels = spec.targets.cpu_levels(arch);
+                // What is taken where nobody names a target comes first: a level for all that there is.
+                let levels = if all { [for_integers, levels].concat() } else { [levels, for_integers].concat() };
+                levels.into_iter().chain(spec.targets.cuda.iter().copied()).collect()
+            }
             None => Target::cpu_levels(arch),
         }
     }

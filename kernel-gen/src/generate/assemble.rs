@@ -7,6 +7,7 @@ use super::made::Made;
 use super::options::{CodePolicy, Options};
 use super::report::Report;
 use super::task::Task;
+use crate::emit::c::declared_words;
 use crate::emit::rust;
 use crate::spec::Spec;
 use std::collections::BTreeSet;
@@ -102,7 +103,8 @@ fn file_name(path: &str) -> String {
 
 fn header(sources: &[Source]) -> String {
     let prototypes: String = sources.iter().map(|s| s.prototypes.as_str()).collect();
+    let words = declared_words(&prototypes);
     format!(
-        "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n\n{prototypes}"
+        "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n{words}\n{prototypes}"
     )
 }

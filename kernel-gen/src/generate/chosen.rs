@@ -223,7 +223,10 @@ pub(crate) fn pack_positions(
         let (original, packed) = (pack.kernel.buffer(original), pack.kernel.buffer(packed));
         let wanted = kernel.buffer(kernel.params[position]);
         let elements: i64 = original.shape.iter().product();
-        if elements != params[position].elements() || original.dtype != params[position].dtype || !original.is_row_major() {
+        if elements != params[position].elements()
+            || original.dtype != params[position].dtype
+            || !original.is_row_major()
+        {
             return Err(format!("what packs `{}` takes another tensor than the workload has", pack.param));
         }
         if packed.shape != wanted.shape || packed.strides != wanted.strides || packed.dtype != wanted.dtype {

@@ -1,6 +1,7 @@
 //! Small sources in one file: a compiler takes longer to start than to compile most of them.
 
 use super::c::Source;
+use crate::emit::c::declared_words;
 use crate::stable::fnv1a;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,8 @@ fn one(all: &[&Source]) -> Source {
     // An object is linked as a whole. Two crates of a program may have a kernel in common beside others that they have not, and
     // then both objects define it; definitions of one name are equal, so it does not matter which is taken.
     let weak: String = prototypes.lines().map(|line| format!("__attribute__((weak)) {line}\n")).collect();
-    let mut text = format!("// {} kernels, compiled together.\n#include <stdint.h>\n\n{weak}", all.len());
+    let mut text =
+        format!("// {} kernels, compiled together.\n#include <stdint.h>\n{}\n{weak}", all.len(), declared_words(&weak));
     for source in all {
         let mut own = source.text.clone();
         for helper in &source.helpers {

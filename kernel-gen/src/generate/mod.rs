@@ -117,7 +117,8 @@ pub fn dry_run(
     let (items, choose) = (tasks(spec), choose_options(spec, options));
     let jobs: Vec<(&Task<'_>, &Target)> =
         targets.iter().flat_map(|target| items.iter().map(move |item| (item, *target))).collect();
-    let jobs: Vec<(&Task<'_>, &Target)> = jobs.into_iter().filter(|(task, target)| target.serves(task.workload)).collect();
+    let jobs: Vec<(&Task<'_>, &Target)> =
+        jobs.into_iter().filter(|(task, target)| target.serves(task.workload)).collect();
     in_parallel(options.jobs, &jobs, |(task, target)| try_task(task, target, records, registry, &choose))
 }
 

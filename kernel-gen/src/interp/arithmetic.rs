@@ -23,7 +23,9 @@ pub(super) enum IntOp {
     Not,
     Abs,
     /// The sum of the products of the bytes of two words; whether those of each have signs.
-    Dot4 { signed: [bool; 2] },
+    Dot4 {
+        signed: [bool; 2],
+    },
     /// A byte in front of the first three of a word.
     Push,
     /// A word with the upper bit of each byte turned.

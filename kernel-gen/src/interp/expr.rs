@@ -368,7 +368,9 @@ impl Compiler<'_> {
         let (op, dtype) = match op {
             BinOp::Eq => (IntOp::Eq, DType::Bool),
             BinOp::Ne => (IntOp::Ne, DType::Bool),
-            _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot4 | BinOp::Push) => return mismatch(),
+            _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot4 | BinOp::Push) => {
+                return mismatch();
+            }
             BinOp::Lt => (IntOp::Lt, DType::Bool),
             BinOp::Le => (IntOp::Le, DType::Bool),
             BinOp::Add => (IntOp::Add, x.dtype),

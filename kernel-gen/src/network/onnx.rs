@@ -146,8 +146,10 @@ fn ends(
             Some(DataType::UINT8) => DType::U8,
             Some(other) => {
                 let kind = other.name().unwrap_or("of an unknown type");
-                let fault =
-                    Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32, f16, bf16, i8 or u8");
+                let fault = Fault::new(
+                    format!("its elements are {kind}"),
+                    "export the model with inputs in f32, f16, bf16, i8 or u8",
+                );
                 problems.push(Problem::at(format!("input `{name}`"), fault));
                 DType::F32
             }

@@ -14,7 +14,8 @@ pub(super) fn join(model: &mut Model) {
     for name in model.nodes.iter().flat_map(|node| &node.inputs).chain(&model.outputs) {
         *uses.entry(name).or_default() += 1;
     }
-    let writers = model.nodes.iter().enumerate().flat_map(|(i, node)| node.outputs.iter().map(move |o| (o.as_str(), i)));
+    let writers =
+        model.nodes.iter().enumerate().flat_map(|(i, node)| node.outputs.iter().map(move |o| (o.as_str(), i)));
     let pairs = Pairs { model, writers: writers.collect(), uses };
     let quantizers = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "QuantizeLinear");
     let found: Vec<(usize, Joined)> = quantizers.filter_map(|at| Some((at, pairs.joined(at)?))).collect();
@@ -68,7 +69,8 @@ impl Pairs<'_> {
 
     /// The `DequantizeLinear` that writes a value: what it takes, its scale and its zero point, which is no name where there is none.
     fn quantised(&self, name: &str) -> Option<[String; 3]> {
-        let node = self.writer(name).filter(|node| node.op == "DequantizeLinear" && node.integer("block_size", 0) == 0)?;
+        let node =
+            self.writer(name).filter(|node| node.op == "DequantizeLinear" && node.integer("block_size", 0) == 0)?;
         let input = |at: usize| node.inputs.get(at).cloned().unwrap_or_default();
         Some([input(0), input(1), input(2)])
     }
@@ -127,7 +129,9 @@ impl Pairs<'_> {
     /// An operator that moves or compares elements, on the integers that stand for them: scale and zero point stay what they are.
     fn moved(&self, node: &Node, quantizer: &Node) -> Option<Joined> {
         let [x, scale, zero] = self.quantised(node.inputs.first()?)?;
-        let same = |a: &str, b: &str| a == b || self.model.constants.get(a).is_some_and(|a| self.model.constants.get(b) == Some(a));
+        let same = |a: &str, b: &str| {
+            a == b || self.model.constants.get(a).is_some_and(|a| self.model.constants.get(b) == Some(a))
+        };
         let other = |at: usize| quantizer.inputs.get(at).map_or("", String::as_str);
         if !same(&scale, other(1)) || !same(&zero, other(2)) {
             return None;
@@ -170,10 +174,18 @@ impl Pairs<'_> {
             return (zero_is_0 && (0..count).all(near)).then_some(bias);
         }
         let bias = self.model.constants.get(name)?;
-        let rounded = bias.to_floats().iter().enumerate().map(|(c, b)| (b / of_sums(c)).round_ties_even() as i64).collect::<Vec<_>>();
+        let rounded = bias
+            .to_floats()
+            .iter()
+            .enumerate()
+            .map(|(c, b)| (b / of_sums(c)).round_ties_even() as i64)
+            .collect::<Vec<_>>();
         let within = |b: &i64| i32::try_from(*b).is_ok();
         let quantised = format!("{name} in {of_x} and {of_w}");
-        rounded.iter().all(within).then(|| constants.push((quantised.clone(), Tensor::integers(&bias.shape, rounded))))?;
+        rounded
+            .iter()
+            .all(within)
+            .then(|| constants.push((quantised.clone(), Tensor::integers(&bias.shape, rounded))))?;
         Some(quantised)
     }
 }

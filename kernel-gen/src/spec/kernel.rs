@@ -7,7 +7,9 @@ use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::workload::operator::{Fault, INDICES, Kind, Shared, SizeRole, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{self, ConvLayout, Epilogue, Math, Number, Op, Quant, Slice, Slices, WeightZero, Workload, WorkloadError, epilogue};
+use crate::workload::{
+    self, ConvLayout, Epilogue, Math, Number, Op, Quant, Slice, Slices, WeightZero, Workload, WorkloadError, epilogue,
+};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.

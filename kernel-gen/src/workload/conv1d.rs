@@ -1,6 +1,6 @@
 //! One-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, input, result};

@@ -1,7 +1,7 @@
 //! Two-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{OfBytes, 
-    FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+use super::operator::{
+    FLOATS, Fault, Kind, Likeness, OfBytes, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
 use super::param::product;
 use super::products::Sums;

@@ -1,6 +1,6 @@
 //! Convolutions over three dimensions, and transposed convolutions over one to three.
 
-use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, axis, input, result};

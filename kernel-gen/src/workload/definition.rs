@@ -9,8 +9,8 @@ use super::math::Math;
 use super::matmul::Matmul;
 use super::operator::{FLOATS, INDICES};
 use super::operators::Op;
-use super::quant::{self, Quant};
 use super::param::{MAX_ELEMENTS, Param, Role, product};
+use super::quant::{self, Quant};
 use super::stage::{Axis, AxisRole};
 use crate::ir::{Access, DType};
 
@@ -41,7 +41,14 @@ impl Workload {
     /// An operator on `f32` tensors without an epilogue. Indices are `i64`.
     pub fn f32(op: impl Into<Op>) -> Workload {
         let (op, dtype) = (op.into(), DType::F32);
-        Workload { out_dtype: op.output_type(dtype), op, dtype, math: Math::default(), epilogue: vec![], quant: Quant::default() }
+        Workload {
+            out_dtype: op.output_type(dtype),
+            op,
+            dtype,
+            math: Math::default(),
+            epilogue: vec![],
+            quant: Quant::default(),
+        }
     }
 
     /// The same with an epilogue.

@@ -390,7 +390,11 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         let order = |after: Epilogue, reason, help| {
             Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, help })
         };
-        if let Some(last) = before.iter().copied().find(|e| matches!(e, Epilogue::Requantize | Epilogue::RequantizeAdd | Epilogue::Quantize)) {
+        if let Some(last) = before
+            .iter()
+            .copied()
+            .find(|e| matches!(e, Epilogue::Requantize | Epilogue::RequantizeAdd | Epilogue::Quantize))
+        {
             return order(last, "it gives the integers of the output", "put it at the end");
         }
         if step == Epilogue::Dequantize

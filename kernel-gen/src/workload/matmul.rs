@@ -1,7 +1,7 @@
 //! Matrix products.
 
-use super::operator::{OfBytes, 
-    FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+use super::operator::{
+    FLOATS, Fault, Kind, Likeness, OfBytes, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
 use super::products::Sums;
 use super::reference::multiply;

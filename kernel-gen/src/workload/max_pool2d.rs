@@ -1,6 +1,8 @@
 //! The maximum of a window, as networks pool with it, and what pooling operators share.
 
-use super::operator::{OfBytes, FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{
+    FLOATS, Fault, Kind, OfBytes, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};

@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, RANKS, lists};
 use super::number::Number;
-use super::operator::{OfBytes, FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};

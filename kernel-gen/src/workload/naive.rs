@@ -13,11 +13,11 @@
 //! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
-use super::{Role, WeightZero, Workload};
 use super::epilogue::{StepOperand, applied};
 use super::operands::Operands;
 use super::operator::OfBytes;
 use super::stage::{AxisRole, Loaded};
+use super::{Role, WeightZero, Workload};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel};
 

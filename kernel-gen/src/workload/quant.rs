@@ -82,7 +82,11 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
             let help = "leave zero points and the type of the weights out, or use dtype i8 or u8";
             return error(format!("the input is {}, which has no zero point", w.dtype), help);
         }
-        if let Some(step) = w.epilogue.iter().find(|s| matches!(s, Epilogue::Dequantize | Epilogue::Requantize | Epilogue::RequantizeAdd)) {
+        if let Some(step) = w
+            .epilogue
+            .iter()
+            .find(|s| matches!(s, Epilogue::Dequantize | Epilogue::Requantize | Epilogue::RequantizeAdd))
+        {
             let help = "use dtype i8 or u8, or `quantize` for a result in f32";
             return error(format!("`{step}` takes sums of integers, but the input is {}", w.dtype), help);
         }
@@ -106,8 +110,13 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
     if w.op.get().of_bytes() == OfBytes::Moves {
         return match (w.out_dtype == w.dtype, w.epilogue.is_empty() && quant == Quant::default()) {
             (true, true) => Ok(()),
-            (false, _) => error(format!("{} gives what it takes, {}, not {}", w.op_name(), w.dtype, w.out_dtype), "leave out_dtype out"),
-            (_, false) => error(format!("{} only moves integers", w.op_name()), "leave the epilogue and zero points out"),
+            (false, _) => error(
+                format!("{} gives what it takes, {}, not {}", w.op_name(), w.dtype, w.out_dtype),
+                "leave out_dtype out",
+            ),
+            (_, false) => {
+                error(format!("{} only moves integers", w.op_name()), "leave the epilogue and zero points out")
+            }
         };
     }
     if !quant.weight.is_byte() {
@@ -132,7 +141,8 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
         | (Some(Epilogue::Dequantize), true, DType::I8 | DType::U8)
         | (Some(Epilogue::Dequantize), false, DType::F32 | DType::F16 | DType::Bf16) => {}
         (None, _, out) => {
-            let help = "use out_dtype i32, or end the epilogue with `requantize` (i8, u8) or `dequantize` (f32, f16, bf16)";
+            let help =
+                "use out_dtype i32, or end the epilogue with `requantize` (i8, u8) or `dequantize` (f32, f16, bf16)";
             return error(format!("the output is {out}, but sums are i32"), help);
         }
         (Some(_), true, out) => {
@@ -150,7 +160,8 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
     };
     let weight = if w.has_weight() { most(quant.weight, quant.weight_zero != WeightZero::None) } else { 1 };
     let terms = w.reduction_length();
-    let largest = terms.saturating_mul(most(w.dtype, quant.input_zero) * weight);
+    // Kernels may take signed inputs as unsigned ones that are 128 larger, so that their sums, too, must fit.
+    let largest = terms.saturating_mul(255 * weight);
     if largest > i64::from(i32::MAX) {
         let help = "a sum must fit an i32, whatever the operands: cut the reduction into parts";
         return error(format!("a sum of {terms} products may be as large as {largest}"), help);
@@ -195,7 +206,12 @@ pub(super) fn sums(w: &Workload, inputs: &[&[f64]]) -> Sums {
     let mut operands: Vec<Vec<f64>> = inputs[..own.len()].iter().map(|x| x.to_vec()).collect();
     let weight = own.iter().position(|operand| operand.role == Role::Weight);
     if let Some(zero) = zero("input_zero") {
-        operands.iter_mut().zip(&own).filter(|(_, o)| o.role == Role::Input).flat_map(|(x, _)| x).for_each(|x| *x -= zero[0]);
+        operands
+            .iter_mut()
+            .zip(&own)
+            .filter(|(_, o)| o.role == Role::Input)
+            .flat_map(|(x, _)| x)
+            .for_each(|x| *x -= zero[0]);
     }
     let views = |operands: &[Vec<f64>]| {
         let views: Vec<&[f64]> = operands.iter().map(Vec::as_slice).collect();

@@ -73,7 +73,9 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
             }
             Epilogue::Quantize => {
                 let (scale, zero) = (next(), next());
-                values.iter_mut().for_each(|v| *v = quant::saturate(*v as f32 / scale[0] as f32, zero[0], workload.out_dtype));
+                values
+                    .iter_mut()
+                    .for_each(|v| *v = quant::saturate(*v as f32 / scale[0] as f32, zero[0], workload.out_dtype));
             }
             step => values.iter_mut().for_each(|v| *v = activation(*step, *v)),
         }

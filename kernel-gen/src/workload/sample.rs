@@ -6,8 +6,8 @@ use super::number::Number;
 use super::operator::{OfBytes, Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{
-    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, Slice, Slices,
-    WeightZero, Workload, epilogue,
+    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, Slice, Slices, WeightZero,
+    Workload, epilogue,
 };
 use crate::ir::DType;
 pub use crate::stable::Rng;

@@ -108,6 +108,12 @@ impl Slices {
         for (i, param) in w.params().into_iter().enumerate() {
             let Some(Place { first, run, pitch }) = self.place(w, &param) else { continue };
             let buffer = kernel.buffer_mut(kernel.params[i]);
+            // Four bytes at a time.
+            let unit = if buffer.dtype.is_word() && param.dtype.is_byte() { 4 } else { 1 };
+            if [first, run, pitch].iter().any(|n| n % unit != 0) {
+                return Err(format!("it reads `{}` in words, of which a slice is no whole number", buffer.name));
+            }
+            let [first, run, pitch] = [first, run, pitch].map(|n| n / unit);
             let Some(inner) = (0..=buffer.shape.len()).rev().find(|d| product(&buffer.shape[*d..]) == run) else {
                 return Err(format!("it sees `{}` as {:?}, which a slice cannot be", buffer.name, buffer.shape));
             };

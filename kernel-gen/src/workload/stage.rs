@@ -172,7 +172,9 @@ impl Stage {
             let indices: Vec<Expr> = self.index.iter().map(|e| e.clone().map(&mut |e| moved(e))).collect();
             let value = self.value.clone().map(&mut |e| {
                 let loaded = match &e {
-                    Expr::Load(BufferId(n), _) if self.name != "pad" && *n < RESULTS => Some(Loaded::Input(*n as usize)),
+                    Expr::Load(BufferId(n), _) if self.name != "pad" && *n < RESULTS => {
+                        Some(Loaded::Input(*n as usize))
+                    }
                     Expr::Load(..) if self.name != "pad" => Some(Loaded::Padded),
                     Expr::Float(..) => Some(Loaded::Outside),
                     _ => None,
@@ -186,14 +188,7 @@ impl Stage {
             });
             let Some((op, first)) = self.combine.reduction() else { return b.store(to, indices, value) };
             let over = v[v.len() - self.reduce..].to_vec();
-            b.push(Stmt::Reduce {
-                buffer: to,
-                indices,
-                op,
-                init: identity(first, self.dtype),
-                value,
-                over,
-            });
+            b.push(Stmt::Reduce { buffer: to, indices, op, init: identity(first, self.dtype), value, over });
         });
         to
     }

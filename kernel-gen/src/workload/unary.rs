@@ -1,7 +1,7 @@
 //! Functions of each element of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{OfBytes, FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};

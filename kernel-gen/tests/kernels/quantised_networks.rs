@@ -93,7 +93,12 @@ fn model_of(case: &Case, at_run_time: &[usize]) -> ModelProto {
     let graph = GraphProto {
         node: vec![node(&case.op, &inputs, &outputs, attributes.collect())],
         input: case.input.iter().filter(runs).map(|t| value(&t.name, &t.shape, t.kind())).collect(),
-        initializer: case.input.iter().filter(|t| !runs(t)).map(|t| tensor(&t.name, &t.shape, t.kind(), t.bytes())).collect(),
+        initializer: case
+            .input
+            .iter()
+            .filter(|t| !runs(t))
+            .map(|t| tensor(&t.name, &t.shape, t.kind(), t.bytes()))
+            .collect(),
         output: case.output.iter().map(|t| value(&t.name, &t.shape, t.kind())).collect(),
         ..Default::default()
     };

@@ -109,9 +109,9 @@ impl<'k> Types<'k> {
         let lanes = self.indices(indices)?;
         for value in values {
             let t = self.of(value)?;
-            let same_class =
-                b.dtype.is_float() == t.dtype.is_float() && (b.dtype == DType::Bool) == (t.dtype == DType::Bool)
-                    && (b.dtype == t.dtype || !b.dtype.is_word() && !t.dtype.is_word());
+            let same_class = b.dtype.is_float() == t.dtype.is_float()
+                && (b.dtype == DType::Bool) == (t.dtype == DType::Bool)
+                && (b.dtype == t.dtype || !b.dtype.is_word() && !t.dtype.is_word());
             if !same_class {
                 return Err(format!("a value of type {t} is stored to {}, which holds {}", b.name, b.dtype));
             }

@@ -102,6 +102,12 @@ impl<'r> Plan<'r> {
     ) -> Result<(), Failure> {
         let Wanted { name, weight, workload, .. } = wanted;
         let target = self.target;
+        if !target.serves(workload) {
+            let why = || {
+                format!("code for {} is of workloads on integers of eight bits alone, and {name} is none", target.name)
+            };
+            return if must { Err(why().into()) } else { Ok(()) };
+        }
         let mut found = vec![];
         let mut reasons = vec![];
         for template in registry.iter().filter(|t| named.is_empty() || named.iter().any(|n| n.name() == t.name())) {

@@ -36,15 +36,8 @@ impl Stored for Isa {
 
 impl Isa {
     /// All of them.
-    pub const ALL: [Isa; 7] = [
-        Isa::Portable,
-        Isa::X86_64,
-        Isa::X86_64V3,
-        Isa::X86_64V3Vnni,
-        Isa::X86_64V4,
-        Isa::X86_64V4Vnni,
-        Isa::Aarch64,
-    ];
+    pub const ALL: [Isa; 7] =
+        [Isa::Portable, Isa::X86_64, Isa::X86_64V3, Isa::X86_64V3Vnni, Isa::X86_64V4, Isa::X86_64V4Vnni, Isa::Aarch64];
 
     /// The name that targets and specs use.
     pub fn name(self) -> &'static str {

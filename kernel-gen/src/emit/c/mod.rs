@@ -42,7 +42,7 @@ use crate::analysis::range::Ranges;
 use crate::emit::clike::names::Names;
 use crate::emit::clike::prelude::Prelude;
 use crate::emit::escape;
-use crate::ir::{Access, First, Kernel};
+use crate::ir::{Access, Buffer, DType, First, Kernel};
 use crate::lower::Lowered;
 use body::{Body, C};
 use phases::Layout;
@@ -50,6 +50,7 @@ use shared::Rows;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use types::c_type;
+pub(crate) use types::declared_words;
 
 /// What to emit.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,6 +115,8 @@ impl CSource {
 #[derive(Clone, Debug)]
 pub struct Unnamed {
     isa: Isa,
+    /// The declaration of words of bytes, if there are some.
+    words: String,
     prelude: String,
     helpers: Vec<String>,
     /// The parameter list that all functions have.
@@ -179,15 +182,19 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
     let helpers = prelude::functions(&prelude, isa.vectors());
-    let (prelude, parameters) = (prelude::text(&prelude, isa.vectors()), parameters(kernel, &names));
+    let parameters = parameters(kernel, &names);
+    let has_words = |buffer: &Buffer| buffer.dtype.is_word();
+    let words = if kernel.buffers.iter().any(has_words) { declared_words(c_type(DType::U8x4)) } else { String::new() };
+    let prelude = prelude::text(&prelude, isa.vectors(), &words);
     let takes_units = kernel.size.is_some();
-    Ok(Unnamed { isa, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes })
+    Ok(Unnamed { isa, words, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes })
 }
 
 impl Unnamed {
     /// The source and its header. The names of the functions start with `symbol`, and `comment` is at the top.
     pub fn named(&self, symbol: &str, comment: &str) -> CSource {
-        let Unnamed { isa, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes } = self;
+        let Unnamed { isa, words, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes } =
+            self;
         let (mut functions, mut prototypes, mut phases) = (vec![], String::new(), vec![]);
         for (i, FunctionBody { text, extent, first, parallel }) in bodies.iter().enumerate() {
             let name = format!("{symbol}_p{i}");
@@ -201,7 +208,7 @@ impl Unnamed {
         let header_name = format!("{}_H", symbol.to_uppercase());
         let source = format!("{comment}{prelude}{prototypes}\n{}", functions.join("\n"));
         let header = format!(
-            "{comment}#ifndef {header_name}\n#define {header_name}\n#include <stdint.h>\n\n{prototypes}\n#endif\n"
+            "{comment}#ifndef {header_name}\n#define {header_name}\n#include <stdint.h>\n{words}\n{prototypes}\n#endif\n"
         );
         CSource {
             isa: *isa,

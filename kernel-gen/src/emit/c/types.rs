@@ -15,8 +15,19 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
         DType::I32 => "int32_t",
         DType::I8 => "int8_t",
         DType::U8 => "uint8_t",
-        DType::I8x4 | DType::U8x4 => "uint32_t",
+        DType::I8x4 | DType::U8x4 => WORD,
         DType::Bool => "uint8_t",
+    }
+}
+
+/// A word of four bytes, which may begin at any of them: tensors of bytes are read in words.
+const WORD: &str = "kg_word";
+
+/// The declaration of [`WORD`], if a text has words: what stands in front of prototypes of several kernels.
+pub(crate) fn declared_words(text: &str) -> String {
+    match text.contains(WORD) {
+        true => format!("typedef uint32_t {WORD} __attribute__((aligned(1), may_alias));\n"),
+        false => String::new(),
     }
 }
 

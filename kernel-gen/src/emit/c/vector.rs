@@ -227,18 +227,12 @@ impl Body<'_> {
 
     /// Whether an expression is the same in all lanes and made of integers, so that it is never NaN.
     fn is_number(&self, e: &Expr) -> bool {
-        matches!(e, Expr::Cast(d, a) if d.is_float() && a.ty(self.kernel).dtype.is_int()) && e.ty(self.kernel).lanes == 1
+        matches!(e, Expr::Cast(d, a) if d.is_float() && a.ty(self.kernel).dtype.is_int())
+            && e.ty(self.kernel).lanes == 1
     }
 
     /// `number`: whether an operand that is the same in all lanes is never NaN.
-    fn vector_binary(
-        &mut self,
-        op: BinOp,
-        a: Value,
-        b: Value,
-        dtype: DType,
-        number: bool,
-    ) -> Result<Value, NoVector> {
+    fn vector_binary(&mut self, op: BinOp, a: Value, b: Value, dtype: DType, number: bool) -> Result<Value, NoVector> {
         let v = match (&a, &b) {
             (Value::Vector(_, v), _) | (_, Value::Vector(_, v)) => *v,
             // Both are broadcasts: compute once.

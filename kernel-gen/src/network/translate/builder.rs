@@ -255,6 +255,30 @@ impl Builder {
         Ok(output)
     }
 
+    /// The sums of integers that a value is, as numbers: computed by a step like the one that gives the integers. None of other values.
+    pub(super) fn as_numbers(&mut self, id: ValueId) -> Result<Option<ValueId>, Fault> {
+        let root = self.program.root(id);
+        let step = self.program.steps.iter().find(|step| step.output == root);
+        let Some(step) = step.filter(|step| step.workload.is_quantised() && step.workload.out_dtype == DType::I32)
+        else {
+            return Ok(None);
+        };
+        let mut step = step.clone();
+        let channels = step.workload.channels();
+        let ones = vec![1.0; channels.max(0) as usize];
+        step.operands.push(self.add_constant(Tensor::floats(&[channels], ones)));
+        step.workload.epilogue.push(Epilogue::Dequantize);
+        step.workload.out_dtype = DType::F32;
+        let invalid = |error: crate::workload::WorkloadError| Fault::new(error.cause(), error.help());
+        step.workload.validate().map_err(invalid)?;
+        step.nodes.push(self.node.clone());
+        let whole = self.program.add(&step.workload.output_shape(), DType::F32, Source::Step);
+        step.output = whole;
+        self.program.steps.push(step);
+        let shape = self.shape(id);
+        self.view(whole, &shape).map(Some)
+    }
+
     /// Adds the elements and terms of a computed constant to the totals, and refuses more than the limits: a small file may ask for
     /// terabytes.
     pub(super) fn allow(&mut self, elements: i64, work: i64) -> Result<(), Fault> {

@@ -157,7 +157,11 @@ const OPERATORS: &[(&[&str], One)] = &[
 
 /// The operators of ONNX that can be compiled.
 pub fn operators() -> Vec<&'static str> {
-    let mut names: Vec<&str> = OPERATORS.iter().flat_map(|(names, _)| names.iter().copied()).chain(["DynamicQuantizeLinear", "Split"]).collect();
+    let mut names: Vec<&str> = OPERATORS
+        .iter()
+        .flat_map(|(names, _)| names.iter().copied())
+        .chain(["DynamicQuantizeLinear", "Split"])
+        .collect();
     names.sort_unstable();
     names
 }

@@ -265,12 +265,7 @@ fn dequantized(b: &mut Builder, of: ValueId, scale: ValueId, zero: Option<ValueI
 }
 
 /// The integers that numbers are with one scale.
-fn quantized(
-    b: &mut Builder,
-    of: ValueId,
-    scale: ValueId,
-    (zero, dtype): (ValueId, DType),
-) -> Result<ValueId, Fault> {
+fn quantized(b: &mut Builder, of: ValueId, scale: ValueId, (zero, dtype): (ValueId, DType)) -> Result<ValueId, Fault> {
     let shape = b.shape(of);
     let elements = as_it_is(&shape);
     let (of, scale) = (b.view(of, &elements)?, b.view(scale, &[1])?);

@@ -137,6 +137,9 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
     }
     let Some(tensor) = b.constant(input) else {
         let to_float = FLOATS.contains(&to);
+        if to_float && let Some(made) = b.as_numbers(input)? {
+            return Ok(made);
+        }
         // Numbers in a tensor that is computed are of one type.
         return match to_float && !b.program.values[input].dtype.is_int() {
             true => Ok(input),

@@ -279,7 +279,11 @@ fn blocked(w: &Workload, p: &DepthwisePointwise, rows: i64) -> Kernel {
     };
     let params = Operands::shaped(&mut b, w, block);
     let buffer = |name: &str| params.get(name);
-    let x = if c.has_padding() { c.pad(w.dtype, 0.0).build(&mut b, &[buffer("x")], &[], &|_, _| None) } else { buffer("x") };
+    let x = if c.has_padding() {
+        c.pad(w.dtype, 0.0).build(&mut b, &[buffer("x")], &[], &|_, _| None)
+    } else {
+        buffer("x")
+    };
     let (dw, weight) = (buffer("dw"), buffer("w"));
     let sums = b.alloc("dw_acc", DType::F32, &[c.n, blocks, c.ci, rows, c.ow()], Scope::Global);
     let space = [("n_dw", c.n), ("block_dw", blocks), ("c", c.ci), ("r", rows), ("ow", c.ow())];

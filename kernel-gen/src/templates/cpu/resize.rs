@@ -260,7 +260,9 @@ impl Planes<'_> {
         let channel = Expr::from(plane).floor_mod(self.problem.of.c);
         let index = vec![Expr::from(plane).floor_div(self.problem.of.c), channel.clone(), oh.into(), ow];
         let value = left * near + right * far;
-        let value = applied(&self.w.epilogue, self.w.out_dtype, value, &|operand| self.params.read(self.w, operand, &channel, &index));
+        let value = applied(&self.w.epilogue, self.w.out_dtype, value, &|operand| {
+            self.params.read(self.w, operand, &channel, &index)
+        });
         b.store(self.params.output(), index, value);
     }
 }

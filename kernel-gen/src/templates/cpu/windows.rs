@@ -282,8 +282,9 @@ impl Planes<'_> {
                     index.push(oh.into());
                 }
                 index.push(ow);
-                let value =
-                    applied(&self.w.epilogue, self.w.out_dtype, value, &|operand| self.params.read(self.w, operand, &channel, &index));
+                let value = applied(&self.w.epilogue, self.w.out_dtype, value, &|operand| {
+                    self.params.read(self.w, operand, &channel, &index)
+                });
                 b.store(self.params.output(), index, value);
             });
         });

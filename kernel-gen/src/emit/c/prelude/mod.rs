@@ -7,8 +7,9 @@ use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two, signs};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even, load_even_between, load_part,
-    map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread, store, store_even, store_part, transpose, vector_dot4,
+    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
+    load_even_between, load_part, map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread,
+    store, store_even, store_part, transpose, vector_dot4,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -272,8 +273,8 @@ pub(super) fn functions(prelude: &Prelude<Helper>, isa: Isa) -> Vec<String> {
     prelude.used().map(|h| h.text(isa)).filter(|text| text.starts_with("KG_FN")).collect()
 }
 
-/// Includes and helpers.
-pub(super) fn text(prelude: &Prelude<Helper>, isa: Isa) -> String {
+/// Includes and helpers, with the declaration of words of bytes in front of these.
+pub(super) fn text(prelude: &Prelude<Helper>, isa: Isa, words: &str) -> String {
     let all = |wanted: fn(&Helper) -> bool| -> String { prelude.used().filter(wanted).map(|h| h.text(isa)).collect() };
     let (includes, functions) = (all(|h| *h == Helper::Math), all(|h| *h > Helper::Fetch));
     let mut out = format!("#include <stddef.h>\n#include <stdint.h>\n{includes}");
@@ -281,6 +282,7 @@ pub(super) fn text(prelude: &Prelude<Helper>, isa: Isa) -> String {
         out.push_str("#include <immintrin.h>\n");
     }
     out.push('\n');
+    out.push_str(words);
     if functions.contains("KG_FN") {
         out.push_str("#define KG_FN static inline __attribute__((always_inline, unused))\n\n");
     }

@@ -526,7 +526,10 @@ pub(super) fn rounded(name: &str, v: Vector, isa: Isa) -> String {
         Some((prefix, suffix)) if isa.is_x86() => {
             format!("  return ({m}){prefix}_cvt{suffix}_epi32(({})x);\n", raw(v))
         }
-        _ => format!("  {m} r = {{0}};\n  for (int i = 0; i < {}; i++) r[i] = (int32_t)rintf(x[i]);\n  return r;\n", v.width),
+        _ => format!(
+            "  {m} r = {{0}};\n  for (int i = 0; i < {}; i++) r[i] = (int32_t)rintf(x[i]);\n  return r;\n",
+            v.width
+        ),
     };
     function(m, name, &format!("{v} x"), &body)
 }
@@ -560,7 +563,9 @@ pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at
             let encoded = if isa == Isa::X86_64V3 { "dpbusd_avx_epi32" } else { "dpbusd_epi32" };
             format!("  return ({v}){mm}_{encoded}((__m{bits}i)sum, (__m{bits}i)a, (__m{bits}i)b);\n")
         }
-        (Some(mm), _) if isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4) => {
+        (Some(mm), _)
+            if isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4) =>
+        {
             let halves = |x: &str, signed: bool| match signed {
                 true => format!(
                     "  const __m{bits}i {x}0 = {mm}_srai_epi16({mm}_slli_epi16((__m{bits}i){x}, 8), 8);\n  \

@@ -69,7 +69,8 @@ impl Tiles {
         let vectors = ceil_div(c.co, self.lanes) as f64 * (c.n * c.oh() * c.ow()) as f64;
         // A tap loads, widens and multiplies; the weights of a tile are loaded once for its pixels.
         let tap = 1.6 + 0.5 / self.rows as f64;
-        let padded = if c.has_padding() { (c.n * c.padded_h() * c.padded_w() * c.ci) as f64 / self.lanes as f64 } else { 0.0 };
+        let padded =
+            if c.has_padding() { (c.n * c.padded_h() * c.padded_w() * c.ci) as f64 / self.lanes as f64 } else { 0.0 };
         vectors * ((c.kh * c.kw) as f64 * tap + 6.0) + padded
     }
 }
@@ -113,9 +114,7 @@ impl Template for DepthwiseIntegers {
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         match problem(w, t) {
-            Ok((c, cpu)) => {
-                Tiles::of(config, cpu).map_or(f64::INFINITY, |tiles| cycles_to_us(tiles.cycles(&c), cpu))
-            }
+            Ok((c, cpu)) => Tiles::of(config, cpu).map_or(f64::INFINITY, |tiles| cycles_to_us(tiles.cycles(&c), cpu)),
             Err(_) => f64::INFINITY,
         }
     }
@@ -143,7 +142,8 @@ fn pack(w: &Workload, c: &Conv2d) -> Kernel {
         let total = b.alloc("total", DType::F32, &[1], Scope::Register);
         b.store(total, [Expr::Int(0)], Expr::f32(0.0));
         b.nest(&[("kh", c.kh), ("kw", c.kw)], |b, v| {
-            let weight = Expr::load(from, vec![v[0].into(), v[1].into(), Expr::Int(0), channel.into()]).cast(DType::F32);
+            let weight =
+                Expr::load(from, vec![v[0].into(), v[1].into(), Expr::Int(0), channel.into()]).cast(DType::F32);
             b.store(to, vec![v[0] * c.kw + v[1], channel.into()], weight.clone());
             b.store(total, [Expr::Int(0)], Expr::load(total, vec![Expr::Int(0)]) + weight);
         });
@@ -211,7 +211,8 @@ impl Build<'_> {
                 });
             };
             let inside = |b: &mut KernelBuilder| {
-                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0) {
+                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0)
+                {
                     fill(b, first, count);
                 }
                 b.for_("column", c.w, |b, column| {
@@ -242,7 +243,9 @@ impl Build<'_> {
             let pixels = |b: &mut KernelBuilder, first: Expr, count: i64| {
                 let (whole, last) = (c.ow() / tiles.rows, c.ow() % tiles.rows);
                 if whole > 0 {
-                    b.for_("pixels", whole, |b, at| self.tile(b, x, [image, oh], (at * tiles.rows, tiles.rows), (&first, count)));
+                    b.for_("pixels", whole, |b, at| {
+                        self.tile(b, x, [image, oh], (at * tiles.rows, tiles.rows), (&first, count))
+                    });
                 }
                 if last > 0 {
                     self.tile(b, x, [image, oh], (Expr::Int(whole * tiles.rows), last), (&first, count));

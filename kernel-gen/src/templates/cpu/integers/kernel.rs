@@ -223,13 +223,15 @@ impl Build<'_> {
                 }),
             };
             let inside = |b: &mut KernelBuilder| {
-                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0) {
+                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0)
+                {
                     fill(b, first, count);
                 }
                 let source = ih.clone() - top;
                 self.pack_row(b, &|column, word| at(column + left, word), packed, &image, &source);
             };
-            let conditions = [(top > 0).then(|| Expr::Int(top).le(ih.clone())), (bottom > 0).then(|| ih.clone().lt(rows - bottom))];
+            let conditions =
+                [(top > 0).then(|| Expr::Int(top).le(ih.clone())), (bottom > 0).then(|| ih.clone().lt(rows - bottom))];
             match Expr::all(conditions.into_iter().flatten()) {
                 Some(condition) => b.if_else(condition, inside, |b| fill(b, 0, columns)),
                 None => inside(b),
@@ -269,10 +271,13 @@ impl Build<'_> {
             if p.dtype == DType::I8 { value + int(128) } else { value }
         };
         let words = |first: Expr, count: i64, column: &Expr| {
-            word(DType::U8x4, [0, 1, 2, 3].map(|i| match i < count {
-                true => byte(first.clone() + i, column),
-                false => beyond.clone(),
-            }))
+            word(
+                DType::U8x4,
+                [0, 1, 2, 3].map(|i| match i < count {
+                    true => byte(first.clone() + i, column),
+                    false => beyond.clone(),
+                }),
+            )
         };
         let (whole, rest) = (p.ci / 4, p.ci % 4);
         let store = |b: &mut KernelBuilder, group: &Expr, q: Expr, count: i64| {
@@ -309,7 +314,8 @@ impl Build<'_> {
             let set = Expr::from(b.let_("set", panel.clone().floor_div(channel_tiles)));
             let channel_tile = Expr::from(b.let_("co_t", panel.floor_mod(channel_tiles)));
             let part = Expr::from(b.let_("part", Expr::from(task).floor_mod(images * blocks)));
-            let image = if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
+            let image =
+                if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
             let first = Expr::from(b.let_("first", part.floor_mod(blocks) * tiles.block));
             b.for_("of_block", tiles.block, |b, of| {
                 let tile = Expr::from(b.let_("tile", first.clone() + of));
@@ -336,7 +342,8 @@ impl Build<'_> {
         let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
         let Place { set, channel_tile, image, oh, ow } = place;
         let sums = b.alloc("sums", DType::I32, &[rows, width], Scope::Register);
-        let of_inputs = p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, self.tiles.lanes], Scope::Register));
+        let of_inputs =
+            p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, self.tiles.lanes], Scope::Register));
         let each_row = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, VarId)| {
             b.loop_("pixel", rows, LoopKind::Unrolled, |b, r| body(b, r));
         };

@@ -19,7 +19,9 @@ mod problem;
 
 use self::kernel::{Tiles, build, pack};
 use self::problem::Problem;
-use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying};
+use super::tile::{
+    MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
+};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cpu, Target};
@@ -61,7 +63,9 @@ fn default_tile(p: &Problem, cpu: &Cpu) -> RegisterTile {
     if fits(best, cpu) {
         return best;
     }
-    let all = even_tiles(p.ow, MAX_ROWS).into_iter().flat_map(|rows| (1..=MAX_VECTORS).map(move |vectors| RegisterTile { rows, vectors }));
+    let all = even_tiles(p.ow, MAX_ROWS)
+        .into_iter()
+        .flat_map(|rows| (1..=MAX_VECTORS).map(move |vectors| RegisterTile { rows, vectors }));
     let useful = |t: &RegisterTile| fits(*t, cpu) && (t.vectors == 1 || (t.vectors - 1) * cpu.f32_lanes() < p.co);
     let cycles = |t: &RegisterTile| cover_cycles(p.ow, p.co, *t, cpu);
     all.filter(useful).min_by(|a, b| cycles(a).total_cmp(&cycles(b))).unwrap_or(RegisterTile { rows: 1, vectors: 1 })
@@ -126,7 +130,11 @@ impl Template for IntegersCpu {
         let wanted = ceil_div(tiles, ceil_div(WANTED_TASKS, others));
         let sizes = worth_trying(even_tiles(p.oh * p.ow, i64::MAX));
         let block = sizes.iter().copied().filter(|size| *size <= wanted).max().unwrap_or(1);
-        Ok(Config::new().with("rows", tile.rows).with("vectors", tile.vectors).with("block", block).with("fetch", "ahead"))
+        Ok(Config::new()
+            .with("rows", tile.rows)
+            .with("vectors", tile.vectors)
+            .with("block", block)
+            .with("fetch", "ahead"))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
