@@ -5,12 +5,16 @@ kernel_gen_runtime::include_kernels!();
 
 use kernel_gen_runtime::{Cpu, Result, Tensor};
 use kernels::digits::{Image, Network, Probabilities, WEIGHTS};
+use kernels::digits_int8;
 
 /// Images with the digit that each shows: a line has the digit, and 64 grey levels from 0 to 16.
 const IMAGES: &str = include_str!("../images.txt");
 
 /// The probabilities of each image's digits, as ONNX Runtime computed them.
 const EXPECTED: &str = include_str!("../expected.txt");
+
+/// All images that the network was not trained with, in the same form.
+const HELD_OUT: &str = include_str!("../held_out.txt");
 
 /// The numbers of a line.
 fn numbers(line: &str) -> Vec<f32> {
@@ -49,6 +53,24 @@ fn classify(dev: &Cpu, mut each: impl FnMut(&[f32], usize)) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// How many of the images that were held out are classified right, by numbers and by integers of eight bits.
+fn accuracy(dev: &Cpu) -> Result<[usize; 2]> {
+    let mut numbers_of = Network::load(dev, WEIGHTS)?;
+    let mut integers_of = digits_int8::Network::load(dev, digits_int8::WEIGHTS)?;
+    let mut right = [0; 2];
+    for image in HELD_OUT.lines().map(numbers) {
+        let pixels = |i: usize| image[i + 1] / 16.0;
+        let mut by_numbers = Tensor::<f32, Probabilities>::zeros();
+        numbers_of.run(dev, &Tensor::<f32, Image>::from_fn(pixels), &mut by_numbers)?;
+        let mut by_integers = Tensor::<f32, digits_int8::Probabilities>::zeros();
+        integers_of.run(dev, &Tensor::<f32, digits_int8::Image>::from_fn(pixels), &mut by_integers)?;
+        for (count, values) in right.iter_mut().zip([by_numbers.as_slice(), by_integers.as_slice()]) {
+            *count += usize::from(largest(values) == image[0] as usize);
+        }
+    }
+    Ok(right)
+}
+
 fn main() -> Result<()> {
     let mut shown = 0;
     let outcome = classify(&Cpu::new(), |pixels, digit| {
@@ -63,6 +85,9 @@ fn main() -> Result<()> {
     })?;
     let Outcome { images, right, distance } = outcome;
     println!("{right} of {images} digits right; largest distance from ONNX Runtime's probabilities: {distance:.1e}");
+    let [numbers, integers] = accuracy(&Cpu::new())?;
+    let all = HELD_OUT.lines().count();
+    println!("of all {all} images held out {numbers} are right, and {integers} by the network in integers of eight bits");
     Ok(())
 }
 
@@ -95,6 +120,15 @@ mod tests {
         let lines = report.to_string();
         assert!(lines.lines().nth(1).unwrap().starts_with("0     /scores/stem/stem.0/Conv, "), "{lines}");
         assert!(lines.ends_with(" expected\n"), "{lines}");
+    }
+
+    #[test]
+    fn integers_of_eight_bits_lose_no_image() {
+        for threads in [1, 2] {
+            let [numbers, integers] = accuracy(&Cpu::with_threads(threads)).unwrap();
+            assert_eq!((HELD_OUT.lines().count(), numbers), (180, 179));
+            assert!(integers * 1000 >= numbers * 995, "{integers} of {numbers}");
+        }
     }
 
     #[test]
