@@ -40,6 +40,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/operator.rs",
             "workload/operators.rs",
             "workload/pool_nd.rs",
+            "workload/quant.rs",
             "workload/reduce.rs",
             "workload/reference.rs",
             "workload/reference_attention.rs",

@@ -87,7 +87,9 @@ fn main() -> Result<()> {
     println!("{right} of {images} digits right; largest distance from ONNX Runtime's probabilities: {distance:.1e}");
     let [numbers, integers] = accuracy(&Cpu::new())?;
     let all = HELD_OUT.lines().count();
-    println!("of all {all} images held out {numbers} are right, and {integers} by the network in integers of eight bits");
+    println!(
+        "of all {all} images held out {numbers} are right, and {integers} by the network in integers of eight bits"
+    );
     Ok(())
 }
 

@@ -160,7 +160,7 @@ fn cases(registry: &Registry, arguments: &Arguments) -> Result<BTreeMap<String, 
         cases.insert(name, Case { workload, target, choice: Chosen::Recorded { template, config } });
     }
     for (key, workload) in &workloads {
-        for target in Target::all() {
+        for target in Target::all().iter().filter(|target| target.serves(workload)) {
             let mut add = |template: &str, choice| {
                 let name = format!("{key}/{template}/default/{}", target.name);
                 cases.insert(name, Case { workload: workload.clone(), target, choice });

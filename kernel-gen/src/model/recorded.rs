@@ -50,7 +50,9 @@ pub fn related_targets(target: &Target) -> Vec<&'static str> {
         .filter(|other| other.name != target.name)
         .filter_map(|other| {
             let distance = match (target.cpu(), other.cpu()) {
-                (Some(a), Some(b)) => (a.arch == b.arch).then(|| (a.level - b.level).abs()),
+                // A level with more instructions for integers is nearer than another level.
+                (Some(a), Some(b)) => (a.arch == b.arch)
+                    .then(|| 2 * (a.level - b.level).abs() + i64::from(a.integers_only != b.integers_only)),
                 _ => {
                     let (a, b) = (target.capability()?, other.capability()?);
                     (a / 10 == b / 10).then(|| i64::from(a.abs_diff(b)))

@@ -3,7 +3,6 @@
 use super::error::WorkloadError;
 pub use super::number::Number;
 use super::param::Role;
-use super::quant::saturated;
 use crate::ir::{BinOp, DType, Expr, UnOp};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 use std::fmt;
@@ -425,6 +424,15 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         }
     }
     Ok(())
+}
+
+/// A number as an integer of eight bits around a zero point, which is an `i32`: rounded to the nearest, ties to even, and held to the
+/// limits of the type. It is held to them first: whole numbers stay what they are, and no conversion is out of range. The result is
+/// an `i32`.
+fn saturated(value: Expr, zero: Expr, dtype: DType) -> Expr {
+    let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
+    let bound = |limit: i64| (Expr::Int(limit).cast(DType::I32) - zero.clone()).cast(DType::F32);
+    Expr::un(UnOp::Round, value.max(bound(low)).min(bound(high))).cast(DType::I32) + zero
 }
 
 /// A sum with steps applied, of which the last may give integers of the type `out`; `read` gives the number that an operand has for it.

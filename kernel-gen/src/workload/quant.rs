@@ -11,7 +11,7 @@ use super::param::Role;
 use super::products::Sums;
 use super::reference::channel_of_element;
 use super::{Epilogue, Workload};
-use crate::ir::{DType, Expr, UnOp};
+use crate::ir::DType;
 
 /// What a workload on integers of eight bits has beside them. Of other workloads it is the default and means nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -183,16 +183,8 @@ pub(super) fn zero_points(w: &Workload, channels: i64) -> Vec<(&'static str, DTy
     input.into_iter().chain(weight).collect()
 }
 
-/// A number as an integer of eight bits around a zero point, which is an `i32`: rounded to the nearest, ties to even, and held to the
-/// limits of the type. It is held to them first: whole numbers stay what they are, and no conversion is out of range. The result is
-/// an `i32`.
-pub(super) fn saturated(value: Expr, zero: Expr, dtype: DType) -> Expr {
-    let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
-    let bound = |limit: i64| (Expr::Int(limit).cast(DType::I32) - zero.clone()).cast(DType::F32);
-    Expr::un(UnOp::Round, value.max(bound(low)).min(bound(high))).cast(DType::I32) + zero
-}
-
-/// [`saturated`] of an `f32` in plain Rust.
+/// An `f32` as an integer of eight bits around a zero point, by its definition in plain Rust: rounded to the nearest, ties to even, and
+/// held to the limits of the type.
 pub(super) fn saturate(value: f32, zero: f64, dtype: DType) -> f64 {
     let (low, high) = dtype.limits().unwrap_or((i64::MIN, i64::MAX));
     (f64::from(value.round_ties_even()) + zero).clamp(low as f64, high as f64)

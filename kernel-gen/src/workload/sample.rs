@@ -74,7 +74,8 @@ pub fn quantised(rng: &mut Rng) -> Workload {
             0 => Op::Matmul(matmul(rng)),
             1 => Op::Conv2d(conv2d(rng)),
             _ => {
-                let kind = kind(*rng.pick(&names)).expect("it was listed");
+                let name: &str = names[rng.below(names.len() as u64) as usize];
+                let kind = kind(name).expect("it was listed");
                 let Some(op) = draw(kind, rng, |rng| *rng.pick(&EXTENTS)) else { continue };
                 op
             }
