@@ -12,12 +12,9 @@ use crate::records::{BestRecords, Choice, Unusable};
 use crate::target::Target;
 use crate::templates::Registry;
 
-/// Chooses for a workload and makes code of the choice, if the target is one for it: of several where callers say how many units there are, that for the fewest
+/// Chooses for a workload and makes code of the choice: of several where callers say how many units there are, that for the fewest
 /// first. A kernel that takes weights in another form than that for the most is left out: one packed weight serves all.
 pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -> Result<Vec<Outcome>, GenerateError> {
-    if !target.serves(task.workload) {
-        return Ok(vec![]);
-    }
     let Some(Rung { range, largest, .. }) = task.rung else { return Ok(vec![carry_out(task, target, with)?]) };
     let mut candidates = vec![];
     for units in model::ladder(range, target) {

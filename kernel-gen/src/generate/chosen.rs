@@ -240,7 +240,9 @@ pub(crate) fn pack_positions(
         // the elements are the same in the same order. It may read four bytes as a word.
         let elements = buffer.shape.iter().copied().fold(1, i64::saturating_mul);
         let (of, elements) = match param.dtype.word() {
-            Some(word) if param.role == Role::Input && buffer.dtype == word => (word, elements.saturating_mul(4)),
+            Some(word) if matches!(param.role, Role::Input | Role::Weight) && buffer.dtype == word => {
+                (word, elements.saturating_mul(4))
+            }
             _ => (param.dtype, elements),
         };
         let same = elements == param.elements() && buffer.dtype == of && buffer.is_row_major();

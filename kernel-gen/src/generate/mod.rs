@@ -88,7 +88,10 @@ pub fn generate(
     let digests = options.memo.as_ref().map(|_| Digests::new(items.iter().map(|item| item.workload), records));
     let memo = options.memo.as_ref().zip(digests.as_ref());
     let with = With { records, registry, options: &choose, prefix: &options.prefix, memo };
-    let made = in_parallel(options.jobs, &jobs, |(task, target)| carry_out_all(task, target, &with));
+    let made = in_parallel(options.jobs, &jobs, |(task, target)| match target.serves(task.workload) {
+        true => carry_out_all(task, target, &with),
+        false => Ok(vec![]),
+    });
     let mut errors = vec![];
     let mut variants = vec![];
     for result in made {

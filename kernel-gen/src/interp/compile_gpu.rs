@@ -80,8 +80,8 @@ impl<'k> Compiler<'k> {
             Gpu::CopyAsync { dst, src, guard } => {
                 self.check_scopes("copy_async", dst, src)?;
                 let guard = guard.as_ref().map(|g| self.truth(g, 0)).transpose()?;
-                let (dst, src) = self.pair(dst, src)?;
-                GpuOp::CopyAsync { dst, src, guard }
+                self.check_extents(dst, src)?;
+                GpuOp::CopyAsync { dst: self.part_of(dst)?, src: self.part_of(src)?, guard }
             }
             Gpu::Commit(group) => GpuOp::Commit(*group),
             Gpu::Wait(group, pending) => GpuOp::Wait(*group, *pending),
@@ -208,15 +208,22 @@ impl<'k> Compiler<'k> {
         Ok(())
     }
 
+    /// A tile of numbers.
     fn box_of(&mut self, t: &Tile) -> Result<Block, InterpError> {
+        let b = self.p.kernel.buffer(t.buffer);
+        if !b.dtype.is_float() {
+            return Err(InterpError::malformed(format!("a tile of {}, whose elements are {}", b.name, b.dtype)));
+        }
+        self.part_of(t)
+    }
+
+    /// A tile of elements of any type.
+    fn part_of(&mut self, t: &Tile) -> Result<Block, InterpError> {
         self.check_live(t.buffer)?;
         let b = self.p.kernel.buffer(t.buffer);
         let count = t.extents.iter().try_fold(1i64, |a, n| a.checked_mul(*n));
         if t.extents.iter().any(|n| *n < 1) || count.is_none_or(|n| n > MOST_ELEMENTS) {
             return Err(InterpError::malformed(format!("a tile of extents {:?}", t.extents)));
-        }
-        if !b.dtype.is_float() {
-            return Err(InterpError::malformed(format!("a tile of {}, whose elements are {}", b.name, b.dtype)));
         }
         let strides = crate::ir::row_major(&b.shape);
         let mut offsets = vec![0usize];
@@ -239,12 +246,17 @@ impl<'k> Compiler<'k> {
 
     /// Two tiles of the same extents apart from ones.
     fn pair(&mut self, dst: &Tile, src: &Tile) -> Result<(Block, Block), InterpError> {
+        self.check_extents(dst, src)?;
+        Ok((self.box_of(dst)?, self.box_of(src)?))
+    }
+
+    fn check_extents(&self, dst: &Tile, src: &Tile) -> Result<(), InterpError> {
         let long = |t: &Tile| t.extents.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
         if long(dst) != long(src) {
             let (dst, src) = (&dst.extents, &src.extents);
             return Err(InterpError::malformed(format!("a copy of extents {dst:?} = {src:?}")));
         }
-        Ok((self.box_of(dst)?, self.box_of(src)?))
+        Ok(())
     }
 
     fn matrix(&mut self, t: &Tile, transposed: bool) -> Result<Matrix, InterpError> {

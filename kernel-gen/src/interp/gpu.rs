@@ -74,6 +74,11 @@ impl Machine<'_> {
 
     /// An agent reads an element.
     pub(super) fn read_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize) -> Result<f64, Trap> {
+        self.take_by(t, agent, buffer, at).map(f64::from_bits)
+    }
+
+    /// The bits of an element, of whatever type.
+    fn take_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize) -> Result<u64, Trap> {
         let memory = &self.p.buffers[buffer as usize];
         if memory.check_races {
             let read = self.cluster().order.read(at, agent);
@@ -86,11 +91,17 @@ impl Machine<'_> {
             let (buffer, index) = self.element(buffer, at);
             return Err(Box::new(Cause::Unwritten { buffer, index }));
         }
-        Ok(f64::from_bits(self.memory[at]))
+        Ok(self.memory[at])
     }
 
     /// An agent writes an element.
     pub(super) fn write_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize, v: f64) -> Result<(), Trap> {
+        let v = self.rounded(v, self.p.buffers[buffer as usize].dtype);
+        self.put_by(t, agent, buffer, at, v.to_bits())
+    }
+
+    /// An agent writes the bits of an element, of whatever type.
+    fn put_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize, bits: u64) -> Result<(), Trap> {
         let memory = &self.p.buffers[buffer as usize];
         if memory.check_races {
             let write = self.cluster().order.write(at, agent);
@@ -102,7 +113,7 @@ impl Machine<'_> {
             known.map_err(|c| self.clash(buffer, at, c, agent.actor, true))?;
         }
         self.written[at] = self.current(t, buffer, memory);
-        self.memory[at] = self.rounded(v, memory.dtype).to_bits();
+        self.memory[at] = bits;
         Ok(())
     }
 
@@ -189,8 +200,9 @@ impl Machine<'_> {
         let actor = order.actor(Role::Copies(t.actor));
         let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
         for (d, s) in dst.offsets.iter().zip(&src.offsets) {
-            let v = if reads { self.read_by(t, &agent, src.buffer, from + s)? } else { 0.0 };
-            self.write_by(t, &agent, dst.buffer, to + d, v)?;
+            // The bits of zero are zeros, of numbers and of integers.
+            let bits = if reads { self.take_by(t, &agent, src.buffer, from + s)? } else { 0 };
+            self.put_by(t, &agent, dst.buffer, to + d, bits)?;
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ impl KernelBuilder {
 
     /// `buffer[indices] += value`, from zero, over the given reduce loops.
     pub fn sum(&mut self, buffer: BufferId, indices: impl Into<Vec<Expr>>, value: Expr, over: &[VarId]) {
-        let zero = Expr::Float(0.0, self.kernel.buffer(buffer).dtype.compute());
+        let zero = Expr::zero(self.kernel.buffer(buffer).dtype);
         self.push(Stmt::Reduce {
             buffer,
             indices: indices.into(),

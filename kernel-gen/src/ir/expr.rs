@@ -192,6 +192,15 @@ impl Expr {
         Expr::Float(value, DType::F32)
     }
 
+    /// Zero, as an expression that can be stored into a buffer of the type.
+    pub fn zero(dtype: DType) -> Expr {
+        match dtype.compute() {
+            d if d.is_float() => Expr::Float(0.0, d),
+            DType::Bool => Expr::bool(false),
+            _ => Expr::Int(0),
+        }
+    }
+
     /// A load.
     pub fn load(buffer: BufferId, indices: Vec<Expr>) -> Expr {
         Expr::Load(buffer, indices)

@@ -21,7 +21,7 @@ use super::place::{axis_hints, cover_guarded, in_bounds, insert, reachable, suff
 use super::safety::wholly_written;
 use crate::analysis::footprint::{Touch, footprint};
 use crate::analysis::simplify::simplify;
-use crate::ir::{Buffer, BufferId, DType, Expr, Kernel, Scope, Stmt, VarId};
+use crate::ir::{Buffer, BufferId, Expr, Kernel, Scope, Stmt, VarId};
 
 /// Makes the body of loop `at` read a tile in `scope`; returns the tile.
 pub fn cache_read_at(
@@ -63,7 +63,7 @@ pub fn cache_read_at(
     let outside: Vec<Expr> = from.iter().zip(&source.shape).flat_map(|(i, n)| in_bounds(i, *n, &inner)).collect();
     let value = Expr::load(buffer, from);
     let value = match Expr::all(outside) {
-        Some(inside) => inside.select(value, zero(source.dtype)),
+        Some(inside) => inside.select(value, Expr::zero(source.dtype)),
         None => value,
     };
     let loops: Vec<(VarId, i64)> = vars.into_iter().zip(shape).collect();
@@ -78,13 +78,4 @@ pub fn cache_read_at(
     insert(&mut out, at, first, copy, tile);
     tidy(&mut out);
     Ok((out, tile))
-}
-
-/// Zero, as an expression that can be stored into a buffer of the type.
-pub(super) fn zero(dtype: DType) -> Expr {
-    match dtype.compute() {
-        d if d.is_float() => Expr::Float(0.0, d),
-        DType::Bool => Expr::bool(false),
-        _ => Expr::Int(0),
-    }
 }

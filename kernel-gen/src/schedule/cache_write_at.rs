@@ -23,7 +23,6 @@
 //! Refuses when the body does not write the stage exactly once, other statements share the conditions, a spatial loop
 //! repeats the statement without showing in its index, or the scope does not suit the place.
 
-use super::cache_read_at::zero;
 use super::error::{Reason, ScheduleError, refuse_stage};
 use super::nest::{all_ranges, conjuncts, loops_on, path_to_loop, paths, replace_loop, tidy};
 use super::place::{insert, reachable, suffix, varying};
@@ -164,7 +163,7 @@ impl Parts<'_> {
         let (kept, folded): (Vec<Expr>, Vec<Expr>) =
             conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &under_others));
         // Maxima and minima may start from the same value any number of times; partial sums start from zero.
-        let neutral = if update.op == ReduceOp::Add { zero(self.dtype) } else { update.init.clone() };
+        let neutral = if update.op == ReduceOp::Add { Expr::zero(self.dtype) } else { update.init.clone() };
         let value = match Expr::all(folded) {
             Some(c) => c.select(update.value.clone(), neutral.clone()),
             None => update.value.clone(),

@@ -61,6 +61,7 @@ impl Registry {
             .with(cuda::pointwise::PointwiseRows)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::simt::SimtGemm)
+            .with(cuda::simt::SimtIntegers)
             .with(cuda::simt::SimtConv2d)
             .with(cuda::simt::SimtPlanes)
             .with(cuda::gemv::Gemv)

@@ -6,6 +6,7 @@
 //! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_CONFIGS` takes more configs of each,
 //! `KERNEL_GEN_TEMPLATE` names one template.
 
+use crate::checked;
 use crate::cuda_on_cpu;
 use crate::kinds;
 use crate::sweep::number;
@@ -20,7 +21,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Role, Workload, operator_names};
+use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Quant, Role, Workload, operator_names};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -67,6 +68,7 @@ impl Made {
             let mut out = interp::run(pack.kernel(), &given, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
             values.insert(param.clone(), out.pop_first().expect("a kernel that packs has an output").1);
         }
+        checked::in_words(workload, &self.kernel, &mut values);
         values
     }
 }
@@ -247,6 +249,13 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
         // Reductions of whole vectors, of half ones, and of single elements.
         let k = m.k * [1, 4, 8, 64][seed as usize % 4];
         workload.op = Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m });
+    }
+    if template == "simt_integers" {
+        let rng = &mut Rng::new(seed);
+        let m = sample::matmul(rng);
+        let m = Matmul { trans_a: false, trans_b: true, k: 4 * (1 + m.k % 40), ..m };
+        let of = sample::with_integers(m, rng);
+        return Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of };
     }
     if let "simt_gemm" | "simt_conv2d" = template {
         workload = Workload { dtype: DType::F32, out_dtype: DType::F32, math: Math::Strict, ..workload };

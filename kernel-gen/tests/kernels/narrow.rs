@@ -3,7 +3,7 @@
 //!
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=50 cargo test --release -p kernel-gen --test kernels narrow:: -- --nocapture` runs more.
 
-use crate::{cuda_templates, drawn, kinds, sweep};
+use crate::{checked, cuda_templates, drawn, kinds, sweep};
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::{DType, Kernel, visit};
@@ -61,6 +61,7 @@ fn check(
         let mut packed = interp::run(packs.kernel(), &given, Mode::Declared).expect("it packs");
         values.insert(pack.param, packed.pop_first().expect("a kernel that packs has an output").1);
     }
+    checked::in_words(workload, &kernel, &mut values);
     let all = lower_for(kernel, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let wanted = output(all.kernel(), workload, &values).unwrap_or_else(|e| panic!("{}: {e}", what()));
     // Two of four numbers in turn: a template's configs see them all.

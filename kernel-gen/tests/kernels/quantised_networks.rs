@@ -193,3 +193,100 @@ fn a_network_of_integers_is_planned_as_others_are() {
         assert_eq!(result.last().map(Vec::len), case.output.last().map(|t| t.data.len()), "{name}");
     }
 }
+
+/// A model of a convolution between pairs, of a residual and of a pool: numbers in, numbers out.
+fn model_of_pairs(scale_of_pool: f32) -> ModelProto {
+    let number = |name: &str, v: f32| tensor(name, &[], DataType::FLOAT, v.to_le_bytes().to_vec());
+    let byte = |name: &str, v: u8| tensor(name, &[], DataType::UINT8, vec![v]);
+    let weights: Vec<u8> = (0..4 * 4 * 9).map(|i| (i * 37 % 251) as u8).collect();
+    let scales: Vec<u8> = [0.01f32, 0.02, 0.015, 0.005].iter().flat_map(|s| s.to_le_bytes()).collect();
+    let bias: Vec<u8> = [100i32, -2000, 7, 0].iter().flat_map(|b| b.to_le_bytes()).collect();
+    // The scale of a bias is that of the sums.
+    let of_bias: Vec<u8> = [0.01f32, 0.02, 0.015, 0.005].iter().flat_map(|s| (s * 0.05f32).to_le_bytes()).collect();
+    let pair = |from: &str, scale: &str, zero: &str, to: &str| {
+        let between = format!("{to}_q");
+        let quantize = node("QuantizeLinear", &[from, scale, zero], &[&between], vec![]);
+        [quantize, node("DequantizeLinear", &[&between, scale, zero], &[to], vec![])]
+    };
+    let axis = |at: i64| vec![crate::random_network::int("axis", at)];
+    let mut nodes = vec![];
+    nodes.extend(pair("x", "sx", "zx", "x1"));
+    nodes.push(node("DequantizeLinear", &["w", "sw", "zw"], &["w1"], axis(0)));
+    nodes.push(node("DequantizeLinear", &["b", "sb", "zb"], &["b1"], axis(0)));
+    nodes.push(node("Conv", &["x1", "w1", "b1"], &["c"], vec![ints("pads", &[1; 4])]));
+    nodes.extend(pair("c", "sc", "zc", "c1"));
+    nodes.push(node("Add", &["c1", "x1"], &["a"], vec![]));
+    nodes.push(node("Relu", &["a"], &["r"], vec![]));
+    nodes.extend(pair("r", "sr", "zr", "r1"));
+    nodes.push(node("MaxPool", &["r1"], &["p"], vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])]));
+    nodes.extend(pair("p", "sp", "zr", "y"));
+    let graph = GraphProto {
+        node: nodes,
+        input: vec![value("x", &[1, 4, 6, 6], DataType::FLOAT)],
+        output: vec![value("y", &[1, 4, 3, 3], DataType::FLOAT)],
+        initializer: vec![
+            number("sx", 0.05),
+            byte("zx", 128),
+            tensor("w", &[4, 4, 3, 3], DataType::INT8, weights),
+            tensor("sw", &[4], DataType::FLOAT, scales),
+            tensor("zw", &[4], DataType::INT8, vec![0; 4]),
+            tensor("b", &[4], DataType::INT32, bias),
+            tensor("sb", &[4], DataType::FLOAT, of_bias),
+            tensor("zb", &[4], DataType::INT32, vec![0; 16]),
+            number("sc", 0.4),
+            byte("zc", 120),
+            number("sr", 0.3),
+            byte("zr", 0),
+            number("sp", scale_of_pool),
+        ],
+        ..Default::default()
+    };
+    model(graph)
+}
+
+#[test]
+fn what_stands_between_pairs_is_computed_in_integers() {
+    let given: Vec<f64> = (0..144).map(|i| f64::from(i * 7 % 41) * 0.1 - 2.0).collect();
+    // The definition: each node in numbers.
+    let by_hand = {
+        let (x, at) = (&given, |c: usize, h: i64, w: i64| (h >= 0 && w >= 0 && h < 6 && w < 6).then_some((c, h, w)));
+        let q = |v: f64, s: f64, z: f64| (v / s).round_ties_even().clamp(-z, 255.0 - z) * s;
+        let image = |c: usize, h: i64, w: i64| {
+            at(c, h, w).map_or(0.0, |(c, h, w)| q(x[c * 36 + (h * 6 + w) as usize], 0.05, 128.0))
+        };
+        let weight = |i: usize| f64::from((i * 37 % 251) as u8 as i8);
+        let (scales, bias) = ([0.01, 0.02, 0.015, 0.005], [100.0, -2000.0, 7.0, 0.0]);
+        let sum = |o: usize, h: i64, w: i64| {
+            let taps = (0..36).map(|t| {
+                let (c, kh, kw) = (t / 9, t as i64 / 3 % 3, t as i64 % 3);
+                image(c, h + kh - 1, w + kw - 1) * weight(o * 36 + t) * scales[o]
+            });
+            let conv: f64 = taps.sum::<f64>() + bias[o] * scales[o] * 0.05;
+            q((conv + image(o, h, w)).max(0.0), 0.3, 0.0)
+        };
+        let pooled = |i: usize| {
+            let (o, h, w) = (i / 9, i as i64 / 3 % 3 * 2, i as i64 % 3 * 2);
+            [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(a, b)| sum(o, h + a, w + b)).into_iter().fold(0.0, f64::max)
+        };
+        (0..36).map(pooled).collect::<Vec<f64>>()
+    };
+    for (scale_of_pool, steps) in [(0.3, 5), (0.31, 7)] {
+        let program = read(&model_of_pairs(scale_of_pool)).unwrap();
+        for layout in [ConvLayout::Nchw, ConvLayout::Nhwc] {
+            let network = Network::of("net", program.clone(), Form { dtype: DType::F32, layout });
+            let keys: Vec<String> = network.program.steps.iter().map(|step| step.workload.key()).collect();
+            let conv =
+                keys.iter().filter(|key| key.starts_with("conv2d-") && key.ends_with("-bias.requantize_add")).count();
+            assert_eq!(conv, 1, "{keys:?}");
+            let pool = keys.iter().any(|key| key.starts_with("max_pool2d-") && key.contains("-u8-"));
+            assert_eq!(pool, scale_of_pool == 0.3, "{keys:?}");
+            if layout == ConvLayout::Nchw {
+                assert_eq!(keys.len(), if pool { 4 } else { steps - 1 }, "{keys:?}");
+            }
+            let result = evaluate(&network.program, &[given.clone()], Some(&network)).remove(0);
+            // A step of the scale, and one of the pool's where that is another.
+            let worst = result.iter().zip(&by_hand).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(worst <= 0.3 + 0.16 + 1e-6, "{worst}: {result:?} {by_hand:?}");
+        }
+    }
+}

@@ -14,7 +14,7 @@ use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{
-    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
+    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Quant, Reference, Role, Slices, Workload, operator_names,
 };
 use std::time::Instant;
 
@@ -136,6 +136,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         }
         "conv2d_tensorcore" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };
+        }
+        "simt_integers" => {
+            let m = sample::matmul_rows_of_eight(&mut rng, 600);
+            let of = sample::with_integers(Matmul { trans_a: false, trans_b: true, ..m }, &mut rng);
+            w = Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of };
         }
         "simt_gemm" => {
             // Rows of whole vectors, and of any size.

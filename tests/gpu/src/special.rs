@@ -55,7 +55,11 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         anyhow::bail!("there is no template `{only}` in this build");
     }
     let mut rows = vec![];
-    for template in registry.iter().filter(|t| options.text("--only").is_none_or(|only| only == t.name())) {
+    // Integers have no special values; the plain templates take numbers as well.
+    let takes_numbers = |t: &&dyn Template| !t.takes_integers() || t.name().starts_with("plain");
+    for template in
+        registry.iter().filter(takes_numbers).filter(|t| options.text("--only").is_none_or(|only| only == t.name()))
+    {
         let workloads = workloads(template, target, seed, each);
         let mut row = Row { workloads: workloads.len(), ..Row::default() };
         let mut sources = vec![];

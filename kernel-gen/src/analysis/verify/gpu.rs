@@ -22,8 +22,10 @@ pub(super) type Refusal = (FaultKind, String, &'static str);
 /// Checks operands and extents of a statement.
 pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), Refusal> {
     let c = Checker { kernel, types };
+    let moves_bytes = matches!(g, Gpu::CopyAsync { .. });
     for t in g.all_tiles() {
-        c.types.tile(t).map_err(|cause| (FaultKind::TypeMismatch, cause, "name a tile of a buffer of floats"))?;
+        let checked = if moves_bytes { c.types.part(t) } else { c.types.tile(t) };
+        checked.map_err(|cause| (FaultKind::TypeMismatch, cause, "name a tile of a buffer of floats"))?;
     }
     match g {
         Gpu::Fill { dst, value } => {

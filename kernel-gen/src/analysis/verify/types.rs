@@ -146,11 +146,18 @@ impl<'k> Types<'k> {
         }
     }
 
+    /// A tile whose elements are numbers.
     pub(super) fn tile(&self, t: &Tile) -> Result<(), String> {
         let b = self.kernel.buffer(t.buffer);
         if !b.dtype.is_float() {
             return Err(format!("a tile of {} holds {}, not floats", b.name, b.dtype));
         }
+        self.part(t)
+    }
+
+    /// A tile of elements of any type.
+    pub(super) fn part(&self, t: &Tile) -> Result<(), String> {
+        let b = self.kernel.buffer(t.buffer);
         if t.extents.iter().any(|n| *n < 1) {
             return Err(format!("a tile of {} has extents {:?}", b.name, t.extents));
         }

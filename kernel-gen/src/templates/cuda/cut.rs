@@ -119,11 +119,11 @@ impl Cut {
     }
 
     /// Allocates the ring: for each operand `stages` slots of `[lines, elements of a line]`.
-    pub(super) fn ring(&self, b: &mut KernelBuilder, dtype: DType, lines: [[i64; 2]; 2]) -> [BufferId; 2] {
+    pub(super) fn ring(&self, b: &mut KernelBuilder, types: [DType; 2], lines: [[i64; 2]; 2]) -> [BufferId; 2] {
         let names = ["left_tile", "right_tile"];
         [0, 1].map(|side| {
             let [count, pitch] = lines[side];
-            b.alloc(names[side], dtype, &[self.stages, count, pitch], Scope::Shared)
+            b.alloc(names[side], types[side], &[self.stages, count, pitch], Scope::Shared)
         })
     }
 }

@@ -631,6 +631,7 @@ mod tests {
             check_needs(&pointwise::PointwiseRows),
             check_needs(&stem::Conv2dStem),
             check_needs(&simt::SimtGemm),
+            check_needs(&simt::SimtIntegers),
             check_needs(&simt::SimtConv2d),
             check_needs(&simt::SimtPlanes),
             check_needs(&gemv::Gemv),

@@ -24,7 +24,7 @@ use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};
 use super::product::{Column, Outputs, Product, place};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;
 use crate::workload::operands::Operands;
 
@@ -52,7 +52,7 @@ pub(super) trait Fragments {
     }
 
     /// Sets the sums to zero; the first tiles are under way.
-    fn clear(&self, b: &mut KernelBuilder, memory: &Self::Memory);
+    fn clear(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory);
 
     /// Brings the operands of part `k` of a slot to registers.
     fn bring(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory, slot: &Expr, k: i64);
@@ -71,10 +71,10 @@ pub(super) trait Fragments {
 pub(super) fn kernel<F: Fragments>(product: &dyn Product, cut: Cut, fragments: &F) -> Kernel {
     let (w, Whole { batch: batches, size: [m, _], .. }) = (product.workload(), cut.whole);
     let mut b = KernelBuilder::new(w.kernel_name());
-    let params = Operands::shaped(&mut b, w, |p| product.shape(p));
+    let params = Operands::typed(&mut b, w, |p| (product.dtype(p), product.shape(p)));
     let ranks = if cut.clustered { 1 } else { cut.split };
     let shape = [ranks, batches, m, cut.partial_pitch()];
-    let partial = (ranks > 1).then(|| b.alloc("partial", DType::F32, &shape, Scope::Global));
+    let partial = (ranks > 1).then(|| b.alloc("partial", product.sums(), &shape, Scope::Global));
     let [down, across] = cut.tiles();
     grid(&mut b, [("part", ranks), ("batch", batches), ("tile", down * across)], |b, [part, batch, tile]| {
         let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
@@ -152,7 +152,7 @@ impl Block<'_> {
         let Cut { stages, group, .. } = self.cut;
         let (steps, parts, ahead) = (self.cut.steps(), fragments.parts(), stages - 1);
         let place = place(b, self.tile, self.cut.tiles(), group);
-        let ring = self.cut.ring(b, self.product.workload().dtype, fragments.lines());
+        let ring = self.cut.ring(b, self.product.operand_types(), fragments.lines());
         let memory = fragments.memory(b, self, ring);
         let own = [0, 1].map(|side| fragments.copied(b, self, side, place[side]));
         let block = self.product.block(b, &self.batch);
@@ -164,7 +164,7 @@ impl Block<'_> {
             self.fetch(b, fragments, &copies, Fetch { step: first + step, slot: slot.clone(), more: None });
             self.land(b, &copies, &slot);
         }
-        fragments.clear(b, &memory);
+        fragments.clear(b, self, &memory);
         let arrive = |b: &mut KernelBuilder| {
             b.gpu(Gpu::Wait(Group::Copy, (ahead - 1) as u32));
             // What was copied is seen by all, and all have read what the next tile goes over.
@@ -221,11 +221,11 @@ impl Block<'_> {
 
     /// The registers of operands whose pieces have fewer bytes than `cp.async` copies.
     fn held(&self, b: &mut KernelBuilder, own: &[Vec<Copied>; 2]) -> [Option<BufferId>; 2] {
-        let (units, dtype) = (self.product.units(), self.product.workload().dtype);
+        let (units, types) = (self.product.units(), self.product.operand_types());
         let names = ["left_held", "right_held"];
         [0, 1].map(|side| {
-            let narrow = is_narrow(units[side], dtype);
-            narrow.then(|| b.alloc(names[side], dtype, &[own[side].len() as i64], Scope::Register))
+            let narrow = is_narrow(units[side], types[side]);
+            narrow.then(|| b.alloc(names[side], types[side], &[own[side].len() as i64], Scope::Register))
         })
     }
 

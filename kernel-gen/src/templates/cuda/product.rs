@@ -7,7 +7,7 @@ use super::model::ceil_div;
 use super::outer::VECTOR;
 use super::outputs::{each_element, finish};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, Expr, VarId};
+use crate::ir::{BufferId, DType, Expr, VarId};
 use crate::workload::operands::Operands;
 use crate::workload::{Matmul, Param, Workload};
 
@@ -48,6 +48,21 @@ pub trait Product {
     /// The shape in which the kernel takes a parameter.
     fn shape(&self, param: &Param) -> Vec<i64> {
         param.shape.clone()
+    }
+
+    /// The type in which the kernel takes a parameter.
+    fn dtype(&self, param: &Param) -> DType {
+        param.dtype
+    }
+
+    /// The types of both operands as they are multiplied. Words of four bytes are multiplied as such.
+    fn operand_types(&self) -> [DType; 2] {
+        [self.workload().dtype; 2]
+    }
+
+    /// The type of sums.
+    fn sums(&self) -> DType {
+        DType::F32
     }
 
     /// Places of the left and the right operand among the workload's parameters.

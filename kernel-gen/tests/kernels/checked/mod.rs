@@ -9,6 +9,7 @@ use kernel_gen::lower::{LowerOptions, Lowered, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
+use kernel_gen::toolchain::values::words;
 use kernel_gen::workload::Workload;
 use kernel_gen::workload::sample::{self, Rng};
 
@@ -64,6 +65,7 @@ pub(crate) fn check_error(
         values.insert(pack.param, packed.remove("packed").expect("its output"));
     }
     let (kernel, low) = lowered(scheduled.schedule.kernel, target);
+    in_words(workload, &kernel, &mut values);
     let reference = template.reach(workload, &config).reference(workload, &views);
     let mut worst = 0.0_f64;
     for (stage, kernel) in [("scheduled", &kernel), ("lowered", low.kernel())] {
@@ -76,4 +78,16 @@ pub(crate) fn check_error(
     let arch = Arch::of(target).expect("a CUDA target");
     let options = CudaOptions { arch, symbol: "kernel".into(), comment: String::new(), min_blocks: None };
     (cuda::emit(&low, &options).unwrap_or_else(|e| panic!("{e}\n{}", low.kernel())).source, worst)
+}
+
+/// Puts bytes that a kernel reads in words into words; what is packed already is in words.
+pub(crate) fn in_words(workload: &Workload, kernel: &Kernel, values: &mut Values) {
+    for (p, place) in workload.params().iter().zip(&kernel.params) {
+        let Some(given) = values.get_mut(p.name) else { continue };
+        let buffer = kernel.buffer(*place);
+        let unpacked = given.len() as i64 == 4 * buffer.shape.iter().product::<i64>();
+        if buffer.dtype.is_word() && p.dtype.is_byte() && unpacked {
+            *given = words(p.dtype, given);
+        }
+    }
 }

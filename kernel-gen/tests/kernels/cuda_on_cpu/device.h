@@ -58,6 +58,16 @@ static inline float __int_as_float(int v) { return bits<float>(v); }
 static inline unsigned __float_as_uint(float v) { return bits<unsigned>(v); }
 static inline double __longlong_as_double(long long v) { return bits<double>(v); }
 
+// Products of four bytes each and their sum.
+template <class A, class B> static inline int cpu_dot4(int sum, unsigned a, unsigned b) {
+  for (int i = 0; i < 4; ++i) sum = (int)((unsigned)sum + (unsigned)((A)(a >> 8 * i) * (B)(b >> 8 * i)));
+  return sum;
+}
+static inline int dot4_ss(int sum, unsigned a, unsigned b) { return cpu_dot4<signed char, signed char>(sum, a, b); }
+static inline int dot4_su(int sum, unsigned a, unsigned b) { return cpu_dot4<signed char, unsigned char>(sum, a, b); }
+static inline int dot4_us(int sum, unsigned a, unsigned b) { return cpu_dot4<unsigned char, signed char>(sum, a, b); }
+static inline int dot4_uu(int sum, unsigned a, unsigned b) { return cpu_dot4<unsigned char, unsigned char>(sum, a, b); }
+
 static inline float cpu_f16_to_f32(unsigned short h) {
   const int exponent = h >> 10 & 31, mantissa = h & 0x3ff;
   const float sign = h & 0x8000 ? -1.0f : 1.0f;

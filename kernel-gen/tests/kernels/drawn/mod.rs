@@ -2,12 +2,27 @@
 
 use kernel_gen::ir::DType;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Quant, WeightZero, Workload};
 
 /// A random workload; every third one is of a kind that few random ones are.
 pub(crate) fn workload(seed: u64) -> Workload {
     let mut rng = Rng::new(seed);
     loop {
+        if seed % 12 == 7 {
+            // Integers, every other time for each channel by itself.
+            let workload = match seed % 24 {
+                7 => sample::quantised(&mut rng),
+                _ => {
+                    let c = Conv2d { layout: ConvLayout::Nhwc, ..sample::depthwise(&mut rng) };
+                    let of = sample::with_integers(c, &mut rng);
+                    Workload { quant: Quant { weight_zero: WeightZero::None, ..of.quant }, ..of }
+                }
+            };
+            if workload.validate().is_ok() && workload.macs() <= 300_000 {
+                return workload;
+            }
+            continue;
+        }
         let mut workload = sample::workload(&mut rng);
         if seed % 6 == 1 {
             workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));

@@ -6,8 +6,9 @@ use kernel_gen::workload::Workload;
 
 /// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
 /// classifier, two layers of ResNet-50 without tensor cores, one whose weights stay, and
-/// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, and a batch.
-pub(crate) const KNOWN: [&str; 26] = [
+/// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, a batch, and a product of
+/// integers.
+pub(crate) const KNOWN: [&str; 27] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -34,10 +35,11 @@ pub(crate) const KNOWN: [&str; 26] = [
     "conv_transpose2d-f16-n1c512o256-8x8-k4x4-s2x2-p1.1.1.1-d1x1-e0x0-g1-bias.relu",
     "conv2d-nchw-f16-n1c128h56w56-o128k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu",
     "broadcast_matmul-f16-a8x12x197x64-b12x64x197",
+    "matmul-i8i8.i32-m256n256k256-nt",
 ];
 
 /// What the templates for CPUs are for, beside the above.
-const ON_CPUS: [&str; 8] = [
+const ON_CPUS: [&str; 9] = [
     "conv2d-nchw-f32-n1c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu",
     "conv2d-nchw-f32-n1c64h56w56-o256k1x1-s1x1-p0.0.0.0-d1x1-g1",
     "conv2d-nchw-f32-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
@@ -46,6 +48,7 @@ const ON_CPUS: [&str; 8] = [
     "matmul-f32-m64n4k512-nt",
     "max_pool2d-nchw-f32-n1c64h112w112-k3x3-s2x2-p1.1.1.1-d1x1",
     "resize_bilinear-nchw-f32-n1c256h32w32-o64x64-half_pixel",
+    "depthwise_conv2d-nhwc-u8zi8-n1c64h28w28-o64k3x3-s1x1-p1.1.1.1-d1x1-g64-bias.requantize",
 ];
 
 /// The templates for CPUs, and those for CUDA devices: those that take one of these workloads there. A template that takes none, or

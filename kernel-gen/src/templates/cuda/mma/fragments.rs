@@ -154,7 +154,7 @@ impl Fragments for TensorCores {
         });
     }
 
-    fn clear(&self, b: &mut KernelBuilder, memory: &Memory) {
+    fn clear(&self, b: &mut KernelBuilder, _: &Block<'_>, memory: &Memory) {
         if memory.exchange.is_some() {
             // Blocks may store in each other's memory once all have started; the first tiles are under way meanwhile.
             b.gpu(Gpu::ClusterBarrier);

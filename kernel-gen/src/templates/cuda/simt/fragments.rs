@@ -78,8 +78,9 @@ impl Fragments for MultiplyAdds {
 
     fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>, ring: [BufferId; 2]) -> Memory {
         let (sizes, names) = (self.sizes, ["left", "right"]);
-        let operands = [0, 1].map(|side| b.alloc(names[side], DType::F32, &[2, sizes.own[side]], Scope::Register));
-        let sums = b.alloc("sum", DType::F32, &sizes.own, Scope::Register);
+        let types = block.product.operand_types();
+        let operands = [0, 1].map(|side| b.alloc(names[side], types[side], &[2, sizes.own[side]], Scope::Register));
+        let sums = b.alloc("sum", block.product.sums(), &sizes.own, Scope::Register);
         let warp = Expr::from(block.warp);
         let [down, across] = [warp.clone().floor_div(sizes.warps(1)), warp.floor_mod(sizes.warps(1))];
         let [row, column] = lanes_of(block.lane);
@@ -116,10 +117,11 @@ impl Fragments for MultiplyAdds {
         all
     }
 
-    fn clear(&self, b: &mut KernelBuilder, memory: &Memory) {
+    fn clear(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory) {
         let [m, n] = self.sizes.own;
+        let zero = Expr::zero(block.product.sums());
         unrolled(b, "i", m, |b, i| {
-            unrolled(b, "j", n, |b, j| b.store(memory.sums, [i.into(), j.into()], Expr::f32(0.0)));
+            unrolled(b, "j", n, |b, j| b.store(memory.sums, [i.into(), j.into()], zero.clone()));
         });
     }
 
@@ -135,10 +137,13 @@ impl Fragments for MultiplyAdds {
         }
     }
 
-    fn multiply(&self, b: &mut KernelBuilder, _: &Block<'_>, memory: &Memory, k: i64) {
+    fn multiply(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, k: i64) {
+        let words = block.product.operand_types()[0].is_word();
         for [i, j] in there_and_back(self.sizes.own) {
             let operand = |side: usize, at: i64| Expr::load(memory.operands[side], vec![(k % 2).into(), at.into()]);
-            b.sum(memory.sums, [i.into(), j.into()], operand(0, i) * operand(1, j), &[]);
+            let [left, right] = [operand(0, i), operand(1, j)];
+            let product = if words { left.dot4(right) } else { left * right };
+            b.sum(memory.sums, [i.into(), j.into()], product, &[]);
         }
     }
 

@@ -31,11 +31,13 @@ mod conv2d;
 mod fragments;
 mod gemm;
 mod hwcn;
+mod integers;
 mod model;
 mod plan;
 mod planes;
 
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
+pub use integers::SimtIntegers;
 pub use plan::{MultiplyAdds, Sizes, device};
 pub use planes::SimtPlanes;
