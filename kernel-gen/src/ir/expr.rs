@@ -193,7 +193,7 @@ impl Expr {
     }
 
     /// Zero, as an expression that can be stored into a buffer of the type.
-    pub fn zero(dtype: DType) -> Expr {
+    pub(crate) fn zero(dtype: DType) -> Expr {
         match dtype.compute() {
             d if d.is_float() => Expr::Float(0.0, d),
             DType::Bool => Expr::bool(false),

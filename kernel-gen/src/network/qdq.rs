@@ -6,6 +6,7 @@
 use super::model::{Attribute, Model, Node};
 use super::tensor::Tensor;
 use crate::ir::DType;
+use crate::workload::largest_sum;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Joins operators with the pairs around them, and leaves out what nothing needs any more.
@@ -79,6 +80,9 @@ impl Pairs<'_> {
     fn joined(&self, at: usize) -> Option<Joined> {
         let quantizer = &self.model.nodes[at];
         let zero = quantizer.inputs.get(2).cloned().unwrap_or_default();
+        if !self.has_one_scale(quantizer.inputs.get(1)?) {
+            return None;
+        }
         let mut node = self.only_writer(quantizer.inputs.first()?)?;
         if node.op == "Relu" && self.is_least(&zero) {
             node = self.only_writer(node.inputs.first()?)?;
@@ -88,6 +92,9 @@ impl Pairs<'_> {
         }
         if node.op == "Add" {
             let summands = [self.quantised(node.inputs.first()?)?, self.quantised(node.inputs.get(1)?)?];
+            if !summands.iter().all(|[_, scale, _]| self.has_one_scale(scale)) {
+                return None;
+            }
             let mut inputs: Vec<String> = summands.into_iter().flatten().collect();
             inputs.extend([quantizer.inputs.get(1)?.clone(), zero]);
             let (name, outputs) = (node.name.clone(), quantizer.outputs.clone());
@@ -104,6 +111,9 @@ impl Pairs<'_> {
         };
         let x = self.quantised(node.inputs.first()?)?;
         let w = self.quantised(node.inputs.get(1)?)?;
+        if !self.has_one_scale(&x[1]) || !self.sums_fit(&w, columns) {
+            return None;
+        }
         self.weights_fit(node.inputs.get(1)?, &w, columns)?;
         let mut constants = vec![];
         let bias = match node.inputs.get(2).filter(|name| !name.is_empty()) {
@@ -147,6 +157,21 @@ impl Pairs<'_> {
         let Some(tensor) = self.model.constants.get(zero) else { return zero.is_empty() };
         let (dtype, all) = (tensor.byte.unwrap_or(DType::U8), tensor.to_integers().unwrap_or_default());
         dtype.limits().is_some_and(|(least, _)| !all.is_empty() && all.iter().all(|z| *z == least))
+    }
+
+    /// Whether a scale is known and is that of a whole tensor. Operators on integers take no others; those on numbers do.
+    fn has_one_scale(&self, name: &str) -> bool {
+        self.model.constants.get(name).is_some_and(|scale| scale.data.len() == 1)
+    }
+
+    /// Whether sums by weights fit an i32, whatever the inputs; numbers take longer ones.
+    fn sums_fit(&self, [weight, _, zero]: &[String; 3], channels: usize) -> bool {
+        let Some(weight) = self.model.constants.get(weight) else { return false };
+        let zeros = self.model.constants.get(zero).and_then(Tensor::to_integers);
+        let has_zeros = !zero.is_empty() && zeros.is_none_or(|all| all.iter().any(|z| *z != 0));
+        let columns = weight.shape.get(channels).copied().unwrap_or(1).max(1);
+        let terms = weight.data.len() as i64 / columns;
+        largest_sum(terms, weight.byte.map(|dtype| (dtype, has_zeros))) <= i64::from(i32::MAX)
     }
 
     /// Whether weights are constants with one scale, or with one for each output channel, which is an axis of them.

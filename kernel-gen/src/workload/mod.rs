@@ -87,6 +87,7 @@ pub use number::Number;
 pub use operators::{Op, operator_names};
 pub use param::{MAX_ELEMENTS, Param, Role};
 pub use pool_nd::PoolNd;
+pub(crate) use quant::largest_sum;
 pub use quant::{Quant, WeightZero};
 pub use range::Range;
 pub use reduce::Reduce;

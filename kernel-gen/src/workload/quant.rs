@@ -153,20 +153,26 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
             return error(format!("the output is {out} behind `{step}`"), help);
         }
     }
-    // What an operand's distance from its zero point may be.
-    let most = |dtype: DType, zero: bool| match (dtype, zero) {
-        (_, true) | (DType::U8, _) => 255,
-        _ => 128,
-    };
-    let weight = if w.has_weight() { most(quant.weight, quant.weight_zero != WeightZero::None) } else { 1 };
     let terms = w.reduction_length();
-    // Kernels may take signed inputs as unsigned ones that are 128 larger, so that their sums, too, must fit.
-    let largest = terms.saturating_mul(255 * weight);
+    let weights = w.has_weight().then_some((quant.weight, quant.weight_zero != WeightZero::None));
+    let largest = largest_sum(terms, weights);
     if largest > i64::from(i32::MAX) {
         let help = "a sum must fit an i32, whatever the operands: cut the reduction into parts";
         return error(format!("a sum of {terms} products may be as large as {largest}"), help);
     }
     Ok(())
+}
+
+/// The most that a sum of products may be: of so many, by weights of a type and with or without zero points.
+pub(crate) fn largest_sum(terms: i64, weights: Option<(DType, bool)>) -> i64 {
+    // What a weight's distance from its zero point may be.
+    let weight = match weights {
+        None => 1,
+        Some((DType::U8, _) | (_, true)) => 255,
+        Some(_) => 128,
+    };
+    // Kernels may take signed inputs as unsigned ones that are 128 larger, so that their sums, too, must fit.
+    terms.saturating_mul(255 * weight)
 }
 
 /// The parameters of zero points: their names, types, elements.

@@ -137,7 +137,7 @@ fn sweep_templates(count: u64, configs: usize, way: Way, targets: &[&str]) {
             for template in registry.applicable(&workload, target) {
                 // Half of the workloads have operands that differ in magnitude, as far as the template has a class for them.
                 let local = Workload { math: Math::Local, ..workload.clone() };
-                let takes = seed.is_multiple_of(2) && template.applies(&local, target).is_ok();
+                let takes = seed.is_multiple_of(2) && template.admits(&local, target).is_ok();
                 let workload = if takes { local } else { workload.clone() };
                 let space = template.space(&workload, target).expect("it applies");
                 let default = template.default_config(&workload, target).expect("it applies");
@@ -230,7 +230,7 @@ fn on_ragged_shapes(way: Way, configs: usize, targets: &[&str]) {
         {
             let target = Target::find(target).expect("a built-in target");
             let template = registry.find(name).expect("a built-in template");
-            if template.applies(&workload, target).is_err() {
+            if template.admits(&workload, target).is_err() {
                 continue;
             }
             let space = template.space(&workload, target).expect("it applies");
@@ -333,7 +333,7 @@ fn on_operators_without_products(way: Way, count: u64, targets: &[&str]) {
         let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
         for template in ["rows_cpu", "windows_cpu", "resize_cpu"] {
             let found = registry.find(template).expect("a built-in template");
-            if found.applies(&workload, target).is_ok() {
+            if found.admits(&workload, target).is_ok() {
                 let space = found.space(&workload, target).expect("it applies");
                 let default = found.default_config(&workload, target).expect("it applies");
                 let sampled = space.sample(seed).map(|(_, config)| config).take(1);

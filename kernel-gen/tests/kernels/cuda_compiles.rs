@@ -80,7 +80,7 @@ fn every_template_compiles_for_each_of_its_architectures() {
         for (turn, name) in TARGETS.iter().enumerate() {
             let target = target(name);
             let known = KNOWN.iter().map(|key| Workload::from_key(key).expect("a key"));
-            let fitting: Vec<Workload> = known.filter(|w| template.applies(w, target).is_ok()).collect();
+            let fitting: Vec<Workload> = known.filter(|w| template.admits(w, target).is_ok()).collect();
             // Each of them for two architectures, and one at least for each architecture.
             let apart = fitting.len().min(TARGETS.len() / 2).max(1);
             for workload in fitting.into_iter().skip(turn % apart).step_by(apart) {

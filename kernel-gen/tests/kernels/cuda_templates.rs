@@ -334,12 +334,12 @@ fn sweep(template: &dyn Template, count: usize, configs: usize, mut f: impl FnMu
         }
         // Half of the workloads have operands that differ in magnitude, as far as the template has a class for them.
         let local = Workload { math: Math::Local, ..workload.clone() };
-        if seed.is_multiple_of(2) && workload.math == Math::Fp32 && template.applies(&local, target).is_ok() {
+        if seed.is_multiple_of(2) && workload.math == Math::Fp32 && template.admits(&local, target).is_ok() {
             workload = local;
         }
         if workload.macs() > most_macs(template.name())
             || workload.validate().is_err()
-            || template.applies(&workload, target).is_err()
+            || template.admits(&workload, target).is_err()
         {
             continue;
         }

@@ -125,7 +125,7 @@ fn kernels_for_cuda_compute_the_units_that_there_are() {
             let target = cuda_templates::target(seed);
             let workload = cuda_templates::workload_for(template.name(), seed);
             let Some(ranged) = Range::up_to(&workload, 3 + seed as i64 % 4) else { continue };
-            if ranged.0.macs() > 400_000 || template.applies(&ranged.0, target).is_err() {
+            if ranged.0.macs() > 400_000 || template.admits(&ranged.0, target).is_err() {
                 continue;
             }
             let space = template.space(&ranged.0, target).expect("it applies");

@@ -290,3 +290,43 @@ fn what_stands_between_pairs_is_computed_in_integers() {
         }
     }
 }
+
+#[test]
+fn pairs_that_operators_on_integers_do_not_take_are_computed_in_numbers() {
+    let floats = |of: &[f32]| of.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    // Of activations with a scale for each channel, and of a sum that an i32 may not hold.
+    for (terms, scales) in [(4, vec![0.5, 0.25, 2.0, 1.0]), (66_000, vec![0.5])] {
+        let axis = match scales.len() {
+            1 => vec![],
+            _ => vec![crate::random_network::int("axis", 1)],
+        };
+        let byte = |name: &str, of: DataType| tensor(name, &[], of, vec![0]);
+        let weights: Vec<u8> = (0..terms).map(|i| (i % 5) as u8).collect();
+        let graph = GraphProto {
+            node: vec![
+                node("DequantizeLinear", &["x", "sx"], &["x1"], axis),
+                node("DequantizeLinear", &["w", "sw"], &["w1"], vec![]),
+                node("MatMul", &["x1", "w1"], &["sum"], vec![]),
+                node("QuantizeLinear", &["sum", "sy", "zy"], &["y"], vec![]),
+            ],
+            input: vec![value("x", &[1, terms], DataType::UINT8)],
+            output: vec![value("y", &[1, 1], DataType::UINT8)],
+            initializer: vec![
+                tensor("sx", if scales.len() == 1 { &[] } else { &[4] }, DataType::FLOAT, floats(&scales)),
+                tensor("w", &[terms, 1], DataType::INT8, weights),
+                tensor("sw", &[], DataType::FLOAT, floats(&[0.125])),
+                tensor("sy", &[], DataType::FLOAT, floats(&[terms as f32 / 8.0])),
+                byte("zy", DataType::UINT8),
+            ],
+            ..Default::default()
+        };
+        let program = read(&model(graph)).unwrap_or_else(|e| panic!("{terms}: {e}"));
+        assert!(program.steps.iter().all(|step| !step.workload.key().contains("requantize")), "{terms}");
+        let given: Vec<f64> = (0..terms).map(|i| (i * 7 % 64) as f64).collect();
+        let by_hand: f64 =
+            (0..terms as usize).map(|i| given[i] * f64::from(scales[i % scales.len()]) * (i % 5) as f64 * 0.125).sum();
+        let expected = (by_hand / (terms as f64 / 8.0)).round_ties_even().min(255.0);
+        let result = evaluate(&program, &[given], None).remove(0);
+        assert!((result[0] - expected).abs() <= 1.0 && expected > 0.0, "{terms}: {result:?}, not {expected}");
+    }
+}

@@ -77,7 +77,7 @@ fn fitting(template: &dyn Template) -> Vec<(Workload, &'static Target)> {
         }
         let first = rng.below(Target::all().len() as u64) as usize;
         let mut targets = Target::all()[first..].iter().chain(&Target::all()[..first]);
-        if let Some(target) = targets.find(|t| template.applies(&workload, t).is_ok()) {
+        if let Some(target) = targets.find(|t| template.admits(&workload, t).is_ok()) {
             found.insert(kind(&workload), (workload, target));
         }
     }
@@ -277,7 +277,7 @@ fn takes_numbers(template: &dyn Template) -> bool {
 
 /// A level for a workload of a template for CPUs: its workloads take turns with those that run here, or with all if none does.
 fn level(template: &dyn Template, workload: &Workload, number: usize) -> &'static Target {
-    let takes = |t: &&Target| t.cuda().is_none() && template.applies(workload, t).is_ok();
+    let takes = |t: &&Target| t.cuda().is_none() && template.admits(workload, t).is_ok();
     let here = |t: &&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
     let all: Vec<&Target> = Target::all().iter().filter(takes).collect();
     let running: Vec<&Target> = all.iter().copied().filter(here).collect();

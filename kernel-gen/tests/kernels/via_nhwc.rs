@@ -107,7 +107,7 @@ fn tails_are_verified() {
                 let c = Conv2d { layout, w, ..Conv2d::nchw(images, ci, h, w, co, 3, 1, 1) };
                 for template in [&ViaNhwc::wgmma_conv2d() as &dyn Template, &ViaNhwc::mma_conv2d()] {
                     let w = half(c);
-                    if let Err(why) = template.applies(&w, target) {
+                    if let Err(why) = template.admits(&w, target) {
                         assert_eq!(why, "1336083 pixels do not divide tiles");
                         continue;
                     }

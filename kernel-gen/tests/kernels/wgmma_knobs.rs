@@ -119,7 +119,7 @@ fn windows_that_do_not_fit_are_refused() {
         for rest in ["o64k3x3-s1x1-p1.1.1.1-d1x1", "o200k5x5-s1x1-p2.2.2.2-d1x1", "o24k2x2-s1x1-p0.0.0.0-d250x250"] {
             let key = format!("conv2d-nhwc-f16-n2c{channels}h300w300-{rest}-g1-bias.relu");
             let workload = Workload::from_key(&key).expect("a key");
-            match template.applies(&workload, &target) {
+            match template.admits(&workload, &target) {
                 Ok(()) => {
                     let default = template.default_config(&workload, &target).expect("a default");
                     let space = template.space(&workload, &target).expect("a space");

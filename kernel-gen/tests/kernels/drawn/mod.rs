@@ -9,9 +9,9 @@ pub(crate) fn workload(seed: u64) -> Workload {
     let mut rng = Rng::new(seed);
     loop {
         if seed % 12 == 7 {
-            // Integers, every other time for each channel by itself.
+            // Integers, every other time for each channel by itself, which is for all that is made for them.
             let workload = match seed % 24 {
-                7 => sample::quantised(&mut rng),
+                19 => sample::quantised(&mut rng),
                 _ => {
                     let c = Conv2d { layout: ConvLayout::Nhwc, ..sample::depthwise(&mut rng) };
                     let of = sample::with_integers(c, &mut rng);

@@ -58,7 +58,7 @@ pub(crate) fn by_kind(registry: &Registry) -> [Vec<&dyn Template>; 2] {
         KNOWN.iter().chain(&ON_CPUS).map(|key| Workload::from_key(key).expect("a key")).collect();
     let takes = |template: &dyn Template, cuda: bool| {
         let mut targets = Target::all().iter().filter(|t| t.cuda().is_some() == cuda);
-        targets.any(|target| workloads.iter().any(|w| template.applies(w, target).is_ok()))
+        targets.any(|target| workloads.iter().any(|w| template.admits(w, target).is_ok()))
     };
     let mut kinds = [vec![], vec![]];
     let mut in_no_suite = vec![];
