@@ -6,7 +6,7 @@
 use super::model::{Attribute, Model, Node};
 use super::tensor::Tensor;
 use crate::ir::DType;
-use crate::workload::largest_sum;
+use crate::workload::quant::largest_sum;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Joins operators with the pairs around them, and leaves out what nothing needs any more.

@@ -283,7 +283,7 @@ fn what_stands_between_pairs_is_computed_in_integers() {
             if layout == ConvLayout::Nchw {
                 assert_eq!(keys.len(), if pool { 4 } else { steps - 1 }, "{keys:?}");
             }
-            let result = evaluate(&network.program, &[given.clone()], Some(&network)).remove(0);
+            let result = evaluate(&network.program, std::slice::from_ref(&given), Some(&network)).remove(0);
             // A step of the scale, and one of the pool's where that is another.
             let worst = result.iter().zip(&by_hand).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
             assert!(worst <= 0.3 + 0.16 + 1e-6, "{worst}: {result:?} {by_hand:?}");
