@@ -29,9 +29,7 @@ impl Model {
         let first = types.next().unwrap_or(DType::F32);
         if types.all(|dtype| dtype == first) { first } else { DType::F32 }
     }
-}
 
-impl Model {
     /// Whether there are convolutions or products of integers of eight bits.
     pub(super) fn is_quantised(&self) -> bool {
         let of_integers = ["QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"];

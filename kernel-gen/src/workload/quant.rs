@@ -163,7 +163,8 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// The most that a sum of products may be: of so many, by weights of a type and with or without zero points.
+/// The largest absolute value that a sum of `terms` products can have. `weights` is the type of the weights and whether they have zero
+/// points; none if the operator has no weights.
 pub(crate) fn largest_sum(terms: i64, weights: Option<(DType, bool)>) -> i64 {
     // What a weight's distance from its zero point may be.
     let weight = match weights {

@@ -4,6 +4,7 @@
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test kernels cpu_templates::` runs the whole;
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
+use crate::checked;
 use crate::compiled;
 use crate::drawn;
 use crate::kinds;
@@ -37,10 +38,7 @@ fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) ->
         values.insert(pack.param.clone(), packed);
     }
     let kernel = &scheduled.schedule.kernel;
-    for (p, _) in params.iter().zip(&kernel.params).filter(|(p, place)| takes_words(kernel, **place, p)) {
-        let bytes = &values[p.name];
-        values.insert(p.name.into(), words(p.dtype, bytes));
-    }
+    checked::in_words(workload, kernel, &mut values);
     let mut outputs = interp::run(kernel, &values, Mode::Declared).map_err(|e| format!("{e}\n{kernel}"))?;
     let output = params.iter().find(|p| p.role == Role::Output).ok_or("an output")?;
     outputs.remove(output.name).ok_or("the output".into())

@@ -233,8 +233,8 @@ impl Problem {
         }
     }
 
-    /// Shape of the weights in words with tiles of so many channels: for each set and tile the words of all taps, and behind them the
-    /// sums of each channel's weights.
+    /// Shape of the packed weights, in words, if a tile has `tile` channels: sets, tiles, words of all taps and one more, channels. The
+    /// last word of a channel is the sum of its weights.
     pub(super) fn packed_weights(&self, tile: i64) -> [i64; 4] {
         [self.sets(), ceil_div(self.co, tile), self.taps[0] * self.taps[1] * self.words() + 1, tile]
     }
