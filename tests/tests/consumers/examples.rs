@@ -64,8 +64,15 @@ fn resnet18_without_gpus_says_so_and_runs_on_the_cpu() {
 #[test]
 fn a_network_of_a_model_file_gives_what_onnx_runtime_gave() {
     let text = run("network", &[]);
-    let last = text.lines().last().unwrap_or_default();
-    assert!(last.starts_with("40 of 40 digits right; largest distance from ONNX Runtime's probabilities: "), "{text}");
+    let [.., outcome, held_out] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(
+        outcome.starts_with("40 of 40 digits right; largest distance from ONNX Runtime's probabilities: "),
+        "{text}"
+    );
+    let counts: Vec<usize> = held_out.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [images, numbers, integers] = counts[..] else { panic!("{text}") };
+    // Integers may lose half a percent, which is none of 180 images.
+    assert!(numbers * 100 > images * 99 && (numbers - integers.min(numbers)) * 200 <= images, "{text}");
 }
 
 #[test]
