@@ -81,26 +81,30 @@ fn text(network: &Network, model: &str) -> String {
          schema = 1\n\n[targets]\ncuda = [\"sm_80\", \"sm_90a\"]\n",
         crate::diagnostic::one_line(model.to_string())
     );
-    let mut functions: Vec<&str> = vec![];
+    // A network's function may have workloads in several layouts and types, a spec's kernel has one.
+    let mut kernels: Vec<(&str, String, Vec<&Task>)> = vec![];
     for task in &network.tasks {
-        if !functions.contains(&task.function.as_str()) {
-            functions.push(&task.function);
+        let (function, keys) = (task.function.as_str(), keys(task));
+        match kernels.iter_mut().find(|(f, k, _)| (*f, &*k) == (function, &keys)) {
+            Some((.., tasks)) => tasks.push(task),
+            None => kernels.push((function, keys, vec![task])),
         }
     }
-    for function in functions {
-        let mut tasks = network.tasks.iter().filter(|task| task.function == function).peekable();
-        if let Some(first) = tasks.peek() {
-            kernel(&mut text, first);
-        }
-        tasks.for_each(|task| workload(&mut text, task));
+    for (i, (function, keys, tasks)) in kernels.iter().enumerate() {
+        let name = match kernels[..i].iter().filter(|(f, ..)| f == function).count() {
+            0 => function.to_string(),
+            before => format!("{function}_kind{}", before + 1),
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n[[kernel]]\nname = \"{name}\"\n{keys}");
+        tasks.iter().for_each(|task| workload(&mut text, task));
     }
     text
 }
 
-/// The header of a kernel.
-fn kernel(text: &mut String, task: &Task) {
-    // Writing to a string cannot fail.
-    let _ = write!(text, "\n[[kernel]]\nname = \"{}\"\nop = \"{}\"\n", task.function, task.workload.op_name());
+/// What the spec says of all workloads of a kernel.
+fn keys(task: &Task) -> String {
+    let mut text = format!("op = \"{}\"\n", task.workload.op_name());
     let (dtype, layout) = (task.workload.dtype, task.workload.op.get().layout());
     if let Some(layout) = layout.filter(|layout| *layout != ConvLayout::Nchw) {
         let _ = writeln!(text, "layout = \"{}\"", layout.name());
@@ -126,6 +130,7 @@ fn kernel(text: &mut String, task: &Task) {
     if !steps.is_empty() {
         let _ = writeln!(text, "epilogue = [{}]", steps.join(", "));
     }
+    text
 }
 
 /// A workload.

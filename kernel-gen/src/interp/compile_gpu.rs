@@ -28,8 +28,7 @@ impl<'k> Compiler<'k> {
                 let Scope::Fragment(unit) = self.p.kernel.buffer(dst.buffer).scope else {
                     return Err(InterpError::malformed("fill is for fragments"));
                 };
-                let value = self.value(value, 0)?;
-                let value = self.as_kind(value, DType::F32);
+                let value = self.number(value, dst)?;
                 GpuOp::Fill { unit, dst: self.box_of(dst)?, value }
             }
             Gpu::Move { dst, src } => {
@@ -107,11 +106,7 @@ impl<'k> Compiler<'k> {
                         "store_at writes elements of shared memory, one for each value",
                     ));
                 }
-                let kept = values.iter().map(|v| {
-                    let value = self.value(v, 0)?;
-                    Ok(self.as_kind(value, DType::F32))
-                });
-                let values = kept.collect::<Result<_, InterpError>>()?;
+                let values = values.iter().map(|v| self.number(v, dst)).collect::<Result<_, InterpError>>()?;
                 let (rank, on) = (self.integer(rank)?, self.on(on)?);
                 GpuOp::StoreAt { dst: self.box_of(dst)?, values, rank, on }
             }
@@ -208,10 +203,17 @@ impl<'k> Compiler<'k> {
         Ok(())
     }
 
-    /// A tile of numbers.
+    /// A value that goes into a tile, as an `f64` has it: all integers of 32 bits are among its numbers.
+    fn number(&mut self, e: &Expr, into: &Tile) -> Result<Slot, InterpError> {
+        let value = self.value(e, 0)?;
+        let wide = !self.p.kernel.buffer(into.buffer).dtype.is_float();
+        Ok(self.as_kind(value, if wide { DType::F64 } else { DType::F32 }))
+    }
+
+    /// A tile of numbers, or of integers of 8 or 32 bits.
     fn box_of(&mut self, t: &Tile) -> Result<Block, InterpError> {
         let b = self.p.kernel.buffer(t.buffer);
-        if !b.dtype.is_float() {
+        if !b.dtype.is_in_tiles() {
             return Err(InterpError::malformed(format!("a tile of {}, whose elements are {}", b.name, b.dtype)));
         }
         self.part_of(t)

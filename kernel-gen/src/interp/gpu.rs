@@ -6,7 +6,7 @@ use super::machine::{Machine, Stop, Thread, Trap};
 use super::program::{Block, GpuOp, MbarrierAct, Memory, On, Slot};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Agent, Clash, Role};
-use crate::ir::{BufferId, Group, Unit, holds_column, holds_row, row_major};
+use crate::ir::{BufferId, DType, Group, Unit, holds_column, holds_row, row_major};
 
 impl Machine<'_> {
     pub(super) fn cluster(&mut self) -> &mut Cluster {
@@ -72,9 +72,11 @@ impl Machine<'_> {
         known.map_err(|c| self.clash(buffer, at, c, agent.actor, write))
     }
 
-    /// An agent reads an element.
+    /// An agent reads an element: a number, or an integer that an `f64` holds exactly.
     pub(super) fn read_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize) -> Result<f64, Trap> {
-        self.take_by(t, agent, buffer, at).map(f64::from_bits)
+        let bits = self.take_by(t, agent, buffer, at)?;
+        let is_float = self.p.buffers[buffer as usize].dtype.is_float();
+        Ok(if is_float { f64::from_bits(bits) } else { bits as i64 as f64 })
     }
 
     /// The bits of an element, of whatever type.
@@ -96,8 +98,14 @@ impl Machine<'_> {
 
     /// An agent writes an element.
     pub(super) fn write_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize, v: f64) -> Result<(), Trap> {
-        let v = self.rounded(v, self.p.buffers[buffer as usize].dtype);
-        self.put_by(t, agent, buffer, at, v.to_bits())
+        let dtype = self.p.buffers[buffer as usize].dtype;
+        let bits = match dtype {
+            dtype if dtype.is_float() => self.rounded(v, dtype).to_bits(),
+            // Sums wrap around, as they do on devices.
+            DType::I32 => i64::from(v as i64 as i32) as u64,
+            _ => v as i64 as u64,
+        };
+        self.put_by(t, agent, buffer, at, bits)
     }
 
     /// An agent writes the bits of an element, of whatever type.

@@ -140,8 +140,8 @@ impl Compiler<'_> {
         let mut base = 0i64;
         for (i, b) in k.buffers.iter().enumerate() {
             let size = b.shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).ok_or_else(|| too_large(i64::MAX))?;
-            if matches!(b.scope, Scope::Fragment(_)) && (b.shape.len() < 2 || !b.dtype.is_float()) {
-                return Err(InterpError::malformed(format!("fragment {} is no matrix of floats", b.name)));
+            if matches!(b.scope, Scope::Fragment(_)) && (b.shape.len() < 2 || !b.dtype.is_in_tiles()) {
+                return Err(InterpError::malformed(format!("fragment {} is no matrix of numbers", b.name)));
             }
             let (threads, blocks) = actors[i];
             let units = |u: Unit| (threads / blocks + u.threads() - 1) / u.threads() * blocks;

@@ -81,6 +81,11 @@ impl KernelBuilder {
         var
     }
 
+    /// The type of a buffer.
+    pub fn dtype(&self, buffer: BufferId) -> DType {
+        self.kernel.buffer(buffer).dtype
+    }
+
     /// A shared buffer with a swizzle; see [`super::gpu`].
     pub fn alloc_swizzled(&mut self, name: &str, dtype: DType, shape: &[i64], swizzle: u32) -> BufferId {
         let id = self.kernel.add_buffer(Buffer { swizzle, ..Buffer::new(name, dtype, shape, Scope::Shared) });

@@ -104,6 +104,11 @@ impl DType {
         matches!(self, DType::I8 | DType::U8)
     }
 
+    /// Whether tiles of a GPU may hold it: a float, or an integer of 8 or 32 bits.
+    pub fn is_in_tiles(self) -> bool {
+        self.is_float() || self.is_byte() || self == DType::I32
+    }
+
     /// The word of four such bytes.
     pub fn word(self) -> Option<DType> {
         match self {

@@ -67,6 +67,11 @@ impl Workload {
         if self.is_quantised() { DType::I32 } else { DType::F32 }
     }
 
+    /// The types of the input and of the weights.
+    pub(crate) fn operand_types(&self) -> [DType; 2] {
+        [self.dtype, if self.is_quantised() { self.quant.weight } else { self.dtype }]
+    }
+
     /// Whether the operator has weights.
     pub(crate) fn has_weight(&self) -> bool {
         self.op.get().inputs().iter().any(|operand| operand.role == Role::Weight)

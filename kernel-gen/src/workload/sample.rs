@@ -119,6 +119,35 @@ pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     Workload { out_dtype, epilogue: steps, quant, ..plain }
 }
 
+/// A workload on integers of eight bits whose weights have no zero points, and whose left operand, where it is a matrix, is not transposed
+/// and has rows of whole words.
+pub fn on_words(op: impl Into<Op>, rng: &mut Rng) -> Workload {
+    let op = match op.into() {
+        Op::Matmul(m) => Op::Matmul(Matmul { k: (m.k + 3) / 4 * 4, trans_a: false, ..m }),
+        op => op,
+    };
+    let of = with_integers(op, rng);
+    Workload { quant: Quant { weight_zero: WeightZero::None, ..of.quant }, ..of }
+}
+
+/// A workload on integers of eight bits without zero points, with an epilogue for them: whose reduction and channels divide by 16 and
+/// whose left operand is not transposed, as tensor cores take them.
+pub fn on_tensor_cores(op: impl Into<Op>, rng: &mut Rng) -> Workload {
+    let whole = |n: i64| (n + 15) / 16 * 16;
+    let op = match op.into() {
+        Op::Matmul(m) => Op::Matmul(Matmul { k: whole(m.k), n: whole(m.n), trans_a: false, ..m }),
+        Op::Conv2d(c) => Op::Conv2d(Conv2d { ci: whole(c.ci), co: whole(c.co), ..c }),
+        op => op,
+    };
+    without_zero_points(op, rng)
+}
+
+/// A workload on integers of eight bits without zero points, with an epilogue for them.
+pub fn without_zero_points(op: impl Into<Op>, rng: &mut Rng) -> Workload {
+    let of = with_integers(op, rng);
+    Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of }
+}
+
 /// Whether the operator of that name is also one of integers of eight bits.
 fn takes_bytes(name: &str) -> bool {
     let kind = kind(name).expect("it was listed");

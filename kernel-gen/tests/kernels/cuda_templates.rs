@@ -21,7 +21,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Quant, Role, Workload, operator_names};
+use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Role, Workload, operator_names};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -137,6 +137,9 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
             "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
             _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 72)),
         };
+        if template != "wgmma_window" && seed % 3 == 2 {
+            return sample::on_tensor_cores(op, rng);
+        }
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
     if let "mma_gemm" | "mma_conv2d" = template {
@@ -154,6 +157,9 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
             }
             _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 56)),
         };
+        if seed % 4 == 3 && !matches!(op, Op::BroadcastMatmul(_)) {
+            return sample::on_words(op, rng);
+        }
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
     if let "via_nhwc_wgmma_gemm" | "via_nhwc_wgmma_conv2d" | "via_nhwc_mma_conv2d" = template {
@@ -254,8 +260,7 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
         let rng = &mut Rng::new(seed);
         let m = sample::matmul(rng);
         let m = Matmul { trans_a: false, trans_b: true, k: 4 * (1 + m.k % 40), ..m };
-        let of = sample::with_integers(m, rng);
-        return Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of };
+        return sample::without_zero_points(m, rng);
     }
     if let "simt_gemm" | "simt_conv2d" = template {
         workload = Workload { dtype: DType::F32, out_dtype: DType::F32, math: Math::Strict, ..workload };

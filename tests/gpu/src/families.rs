@@ -14,7 +14,7 @@ use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{
-    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Quant, Reference, Role, Slices, Workload, operator_names,
+    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
 };
 use std::time::Instant;
 
@@ -47,7 +47,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 _ => Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)),
             };
             let (dtype, math) = if seed.is_multiple_of(3) { (DType::F32, Math::Tf32) } else { (half, Math::Fp32) };
-            w = Workload { op, dtype, math, ..w };
+            w = match seed % 5 {
+                3 => sample::on_tensor_cores(op, &mut rng),
+                _ => Workload { op, dtype, math, ..w },
+            };
         }
         "plain_cuda" if seed.is_multiple_of(2) => w = sample::quantised(&mut rng),
         "mma_gemm" => {
@@ -55,6 +58,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             match seed % 6 {
                 0 => w.op = sample::of_operator("broadcast_matmul", &mut rng).op,
                 3 => w.op = Op::Matmul(sample::matmul(&mut rng)),
+                2 => w = sample::on_words(w.op, &mut rng),
                 _ => {}
             }
         }
@@ -78,6 +82,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             if seed % 5 == 1 {
                 // Groups that have as many channels each.
                 conv(&mut w, |c| *c = Conv2d { groups: 3, ci: 3 * c.ci, co: 3 * c.co, n: 1, ..*c });
+            }
+            if seed % 4 == 3 {
+                // Pieces of 16, 8, 4 and of single bytes.
+                conv(&mut w, |c| *c = Conv2d { ci: c.ci - [0, 4, 5][seed as usize / 4 % 3], ..*c });
+                w = sample::on_words(w.op, &mut rng);
             }
         }
         "via_nhwc_wgmma_gemm" | "via_nhwc_wgmma_conv2d" | "via_nhwc_mma_conv2d" => {
@@ -139,8 +148,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         }
         "simt_integers" => {
             let m = sample::matmul_rows_of_eight(&mut rng, 600);
-            let of = sample::with_integers(Matmul { trans_a: false, trans_b: true, ..m }, &mut rng);
-            w = Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of };
+            w = sample::without_zero_points(Matmul { trans_a: false, trans_b: true, ..m }, &mut rng);
         }
         "simt_gemm" => {
             // Rows of whole vectors, and of any size.

@@ -25,12 +25,14 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
     let moves_bytes = matches!(g, Gpu::CopyAsync { .. });
     for t in g.all_tiles() {
         let checked = if moves_bytes { c.types.part(t) } else { c.types.tile(t) };
-        checked.map_err(|cause| (FaultKind::TypeMismatch, cause, "name a tile of a buffer of floats"))?;
+        let help = "name a tile of a buffer of floats, or of integers of 8 or 32 bits";
+        checked.map_err(|cause| (FaultKind::TypeMismatch, cause, help))?;
     }
     match g {
         Gpu::Fill { dst, value } => {
             c.scope(dst, "fill is for", |s| matches!(s, Scope::Fragment(_)), "a fragment")?;
-            c.scalar(value, "the value of fill", |d| d.is_float())
+            let of = c.kernel.buffer(dst.buffer).dtype;
+            c.scalar(value, "the value of fill", |d| d.is_float() == of.is_float() && d != DType::Bool)
         }
         Gpu::Move { dst, src } => c.movement(dst, src),
         Gpu::MoveRows { dst, src } => c.rows(dst, src),
@@ -61,13 +63,14 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
         Gpu::TensorStore { dst, src } => c.tensor_box("tensor_store", src, dst, &[]),
         Gpu::StoreAt { dst, values, rank, on } => {
             c.scope(dst, "store_at writes", |s| s == Scope::Shared, "shared memory")?;
-            values.iter().try_for_each(|v| c.scalar(v, "a value of store_at", |d| d == DType::F32))?;
+            let element = c.kernel.buffer(dst.buffer).dtype;
+            values.iter().try_for_each(|v| c.scalar(v, "a value of store_at", |d| d == element))?;
             c.scalar(rank, "the rank of a block", DType::is_int)?;
             c.mbarrier(on)?;
-            let element = c.kernel.buffer(dst.buffer).dtype;
-            if element != DType::F32 || !matches!(values.len(), 1 | 2 | 4) || !are_neighbours(dst, values.len()) {
+            let known = matches!(element, DType::F32 | DType::I32);
+            if !known || !matches!(values.len(), 1 | 2 | 4) || !are_neighbours(dst, values.len()) {
                 let cause = format!("store_at of {} values in {:?} of type {element}", values.len(), dst.extents);
-                return Err((FaultKind::TypeMismatch, cause, "store one, two or four neighbours of type f32"));
+                return Err((FaultKind::TypeMismatch, cause, "store one, two or four neighbours of type f32 or i32"));
             }
             Ok(())
         }
@@ -123,9 +126,16 @@ struct Checker<'a, 'k> {
     types: &'a Types<'k>,
 }
 
-/// Elements of the reduction in one instruction of a warpgroup: 32 bytes.
-fn depth_of(tf32: bool) -> i64 {
-    if tf32 { 8 } else { 16 }
+/// Elements of the reduction in one instruction: 32 bytes.
+fn depth_of(operands: DType) -> i64 {
+    32 / operands.bytes() as i64
+}
+
+/// Whether a product of a warpgroup has so many columns. Of bytes beyond 32 only multiples of 16. *(PTX ISA, "Asynchronous warpgroup-level
+/// matrix shape".)*
+fn takes_columns(n: i64, operands: DType) -> bool {
+    let unit = if operands.is_byte() && n > 32 { 16 } else { 8 };
+    (8..=256).contains(&n) && n % unit == 0
 }
 
 fn long(t: &Tile) -> Vec<i64> {
@@ -245,10 +255,18 @@ impl Checker<'_, '_> {
     fn dtypes(&self, acc: &Tile, a: &Operand, b: &Operand, sums: &[DType]) -> Result<(), Refusal> {
         let of = |t: &Tile| self.kernel.buffer(t.buffer).dtype;
         let [c, x, y] = [of(acc), of(&a.tile), of(&b.tile)];
+        if x.is_byte() && y.is_byte() && c == DType::I32 {
+            if a.transposed || !b.transposed {
+                let cause = format!("a product of {x} and {y} whose reduction is not the fast dimension of both");
+                return Err((FaultKind::TypeMismatch, cause, "multiply m x k by a transposed n x k"));
+            }
+            return Ok(());
+        }
         let known = matches!((c, x), (DType::F32, DType::F16 | DType::Bf16) | (DType::F16, DType::F16));
         if x != y || !known || !sums.contains(&c) {
             let cause = format!("tensor cores do not compute {c} += {x} * {y}");
-            return Err((FaultKind::TypeMismatch, cause, "multiply f16 or bf16 of one kind into f32"));
+            let help = "multiply f16 or bf16 of one kind into f32, or i8 and u8 into i32";
+            return Err((FaultKind::TypeMismatch, cause, help));
         }
         Ok(())
     }
@@ -263,17 +281,19 @@ impl Checker<'_, '_> {
             [r, c] => Some((r, c)),
             _ => None,
         };
+        let unit = depth_of(self.kernel.buffer(a.tile.buffer).dtype);
         match (shape(acc, false), shape(&a.tile, a.transposed), shape(&b.tile, b.transposed)) {
             // An emitter says a larger product with several instructions.
             (Some((m, n)), Some((rows, k)), Some((depth, cols)))
-                if (rows, cols, depth) == (m, n, k) && m % 16 == 0 && n % 8 == 0 && k % 16 == 0 =>
+                if (rows, cols, depth) == (m, n, k) && m % 16 == 0 && n % 8 == 0 && k % unit == 0 =>
             {
                 Ok(())
             }
             _ => {
                 let [c, x, y] = [acc, &a.tile, &b.tile].map(|t| &t.extents);
                 let cause = format!("mma.warp of extents {c:?} += {x:?} * {y:?}");
-                Err((FaultKind::TypeMismatch, cause, "let rows and the reduction be multiples of 16, columns of 8"))
+                let help = "let rows be a multiple of 16, columns of 8, and the reduction of 32 bytes";
+                Err((FaultKind::TypeMismatch, cause, help))
             }
         }
     }
@@ -327,11 +347,12 @@ impl Checker<'_, '_> {
         if (rows, depth) != (m, k) || cols < n {
             return refuse(format!("mma.warpgroup of {m}x{n} += {rows}x{k} * {depth}x{cols}"), "let the extents fit");
         }
-        if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) || k % depth_of(tf32) != 0 {
-            let cause = format!("mma.warpgroup of {m}x{n} sums over {k}");
+        let operands = self.kernel.buffer(b.tile.buffer).dtype;
+        if m != 64 || !takes_columns(n, operands) || k % depth_of(operands) != 0 {
+            let cause = format!("mma.warpgroup of {m}x{n} sums over {k} of {operands}");
             return refuse(
                 cause,
-                "multiply 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16 (of 8 in f32)",
+                "multiply 64 rows, 8 to 256 columns in steps of 8 (of 16 beyond 32 in i8 and u8), over a multiple of 32 bytes",
             );
         }
         for t in [&a.tile, &b.tile] {

@@ -22,10 +22,12 @@
 //!
 //! **Statements that only a GPU has** (`gpu`; [`crate::ir::gpu`])
 //! * They stand inside a launch, and not in a vectorized loop; `fragment.col` loops stand inside `fragment.row` ones.
-//! * Fragments are matrices of floats, mbarriers are `i64[n]`. Operands have the scopes that the statement is for.
-//! * `mma.warp` multiplies f16 into f32 or f16, bf16 into f32, rows and reduction in multiples of 16, columns of 8;
-//!   `mma.warpgroup` multiplies into f32, 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16, from rows of at
-//!   most the swizzle's bytes.
+//! * Fragments are matrices of floats, or of integers of 8 or 32 bits, mbarriers are `i64[n]`. Operands have the scopes that the
+//!   statement is for.
+//! * `mma.warp` multiplies f16 into f32 or f16, bf16 into f32, i8 and u8 into i32, rows in multiples of 16, columns of 8, over a
+//!   multiple of 32 bytes; `mma.warpgroup` multiplies into f32 or, bytes, into i32, 64 rows, 8 to 256 columns in steps of 8 (of
+//!   bytes beyond 32 of 16), over a multiple of 32 bytes, from rows of at most the swizzle's bytes. Operands of bytes have the
+//!   reduction as their fast dimension.
 //! * `copy_async` and `store_at` move 4, 8 or 16 neighbouring bytes, aligned to their number.
 //! * `move_rows` fills 16-bit fragments of a warp with multiples of 16 rows by 32 columns of a tensor whose rows are whole,
 //!   aligned pieces of 16 bytes; `split` makes 1 or 2 parts in `f32`, up to 3 in bf16, of `f32`.

@@ -87,9 +87,9 @@ impl<'k> Checker<'k> {
                 format!("{} is {}, but allocated where there is no block of threads", b.name, b.scope),
                 "allocate it below a grid loop, or give it scope global",
             )),
-            Scope::Fragment(_) if b.shape.len() < 2 || !b.dtype.is_float() => Some((
+            Scope::Fragment(_) if b.shape.len() < 2 || !b.dtype.is_in_tiles() => Some((
                 format!("the fragment {} has type {} and shape {:?}", b.name, b.dtype, b.shape),
-                "a fragment holds matrices of floats",
+                "a fragment holds matrices of floats, or of integers of 8 or 32 bits",
             )),
             Scope::Mbarrier if b.shape.len() != 1 || b.dtype != DType::I64 => Some((
                 format!("{} has type {} and shape {:?}", b.name, b.dtype, b.shape),

@@ -139,18 +139,22 @@ impl<'k> Types<'k> {
     }
 
     fn last_two(&self, t: &Tile) -> Result<(i64, i64), String> {
-        self.tile(t)?;
+        let b = self.kernel.buffer(t.buffer);
+        if !b.dtype.is_float() {
+            return Err(format!("a tile of {} holds {}, not floats", b.name, b.dtype));
+        }
+        self.part(t)?;
         match t.extents[..] {
             [.., rows, cols] => Ok((rows, cols)),
             _ => Err(format!("a tile of extents {:?} is not a matrix", t.extents)),
         }
     }
 
-    /// A tile whose elements are numbers.
+    /// A tile of floats, or of integers of 8 or 32 bits.
     pub(super) fn tile(&self, t: &Tile) -> Result<(), String> {
         let b = self.kernel.buffer(t.buffer);
-        if !b.dtype.is_float() {
-            return Err(format!("a tile of {} holds {}, not floats", b.name, b.dtype));
+        if !b.dtype.is_in_tiles() {
+            return Err(format!("a tile of {} holds {}", b.name, b.dtype));
         }
         self.part(t)
     }

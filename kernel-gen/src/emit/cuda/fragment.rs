@@ -62,14 +62,19 @@ impl Body<'_> {
             Unit::Warp => rows % r == 0 && columns % c == 0,
         };
         let dtype_fits = match self.role(b)? {
-            Role::Sums => buffer.dtype == DType::F32 || (buffer.dtype == DType::F16 && self.unit(b) == Unit::Warp),
+            Role::Sums if buffer.dtype == DType::F16 => self.unit(b) == Unit::Warp,
+            Role::Sums => matches!(buffer.dtype, DType::F32 | DType::I32),
             Role::Left { transposed: false } if buffer.dtype == DType::F32 => true,
+            // Bytes lie along the reduction.
+            Role::Left { transposed: false } | Role::Right { transposed: true } if buffer.dtype.is_byte() => {
+                self.unit(b) == Unit::Warp
+            }
             _ => matches!(buffer.dtype, DType::F16 | DType::Bf16),
         };
         if !fits || !dtype_fits {
             let what = format!(
-                "fragment `{}` of {rows} x {columns} {}: tensor cores hold it in pieces of {r} x {c}, sums in f32 \
-                 or, of a warp, in f16, operands in f16, bf16, or the left one in f32",
+                "fragment `{}` of {rows} x {columns} {}: tensor cores hold it in pieces of {r} x {c}, sums in f32, i32 \
+                 or, of a warp, in f16, operands in f16, bf16, i8, u8, or the left one in f32",
                 buffer.name, buffer.dtype
             );
             return Err(EmitError::in_cuda(what));
@@ -95,6 +100,7 @@ impl Body<'_> {
         }
         let ty = match (self.role(b)?, self.kernel.buffer(b).dtype) {
             (Role::Sums, DType::F16) => self.ptx(Ptx::HalfPair),
+            (Role::Sums, DType::I32) => "int".to_string(),
             (Role::Sums, _) => "float".to_string(),
             _ => "unsigned".to_string(),
         };
@@ -187,9 +193,9 @@ impl Body<'_> {
 
     /// Sets all registers of a tile.
     pub(super) fn fill(&mut self, dst: &Tile, value: &Expr) -> Result<(), EmitError> {
-        let role = self.role(dst.buffer)?;
+        let (role, is_byte) = (self.role(dst.buffer)?, self.kernel.buffer(dst.buffer).dtype.is_byte());
         let zero = matches!(value, Expr::Float(v, _) if *v == 0.0);
-        if role != Role::Sums && !zero {
+        if role != Role::Sums && !zero && !is_byte {
             return Err(EmitError::in_cuda("an operand filled with other than zero"));
         }
         let (rows, columns) = extents(dst);
@@ -203,6 +209,8 @@ impl Body<'_> {
                 (".both", format!("{}({value}, {value})", self.prelude.call(Helper::NarrowPair(DType::F16))))
             }
             (Role::Sums, _) => ("", self.scalar(value)?.text),
+            // The same byte four times.
+            _ if is_byte => ("", format!("((unsigned)({}) & 255) * 0x01010101u", self.integer(value)?.text.text)),
             _ => ("", "0".to_string()),
         };
         // The base matrices of a row of sums lie one behind the other.
@@ -255,23 +263,24 @@ impl Body<'_> {
         self.need(CudaFeature::CpAsync, &format!("a product of a warp in {dtype}"))
     }
 
-    /// `sums += a * b` of a warp, as `mma.sync` on base matrices of 16 x 8 sums and a reduction of 16. That is what
+    /// `sums += a * b` of a warp, as `mma.sync` on base matrices of 16 x 8 sums and a reduction of 16, of bytes of 32. That is what
     /// `wmma`, on 16 x 16, becomes, too, but here it is known which register of which thread holds an element (see
     /// [`crate::ir::gpu`]).
     pub(super) fn warp_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
-        let [dtype, sums] = [a.tile.buffer, acc.buffer].map(|b| self.kernel.buffer(b).dtype);
-        self.need_operands(dtype)?;
+        let [left, right, sums] = [a.tile.buffer, b.tile.buffer, acc.buffer].map(|b| self.kernel.buffer(b).dtype);
+        self.need_operands(left)?;
+        let step = 32 / left.bytes();
         let (m, n) = extents(acc);
         let depth = if a.transposed { extents(&a.tile).0 } else { extents(&a.tile).1 };
         let (product, columns) = if self.own.arch.has_opaque_fragments() {
             [acc, &a.tile, &b.tile].into_iter().try_for_each(|t| self.whole(t).map(drop))?;
             (Ptx::Wmma { sums, transposed: [a.transposed, b.transposed] }, 16)
         } else {
-            (Ptx::Mma { dtype, sums }, 8)
+            (Ptx::Mma { dtypes: [left, right], sums }, 8)
         };
         let product = self.ptx(product);
         let order = |transposed: bool, i: i64, j: i64| if transposed { (j, i) } else { (i, j) };
-        for k in (0..depth).step_by(16) {
+        for k in (0..depth).step_by(step) {
             for i in (0..m).step_by(16) {
                 let (row, column) = order(a.transposed, i, k);
                 let left = self.registers_at(&a.tile, row, column)?;

@@ -166,7 +166,7 @@ impl Body<'_> {
 
     fn store_at(&mut self, dst: &Tile, values: &[Expr], rank: &Expr, on: &Slot) -> Result<(), EmitError> {
         self.need(CudaFeature::Cluster, "a store in another block")?;
-        let store = self.ptx(Ptx::StoreAt(values.len()));
+        let store = self.ptx(Ptx::StoreAt(values.len(), self.kernel.buffer(dst.buffer).dtype));
         let to = self.pointer(dst.buffer, &dst.origin)?;
         let values = values.iter().map(|v| Ok(self.scalar(v)?.text)).collect::<Result<Vec<_>, EmitError>>()?.join(", ");
         let rank = self.index(rank)?;

@@ -11,6 +11,9 @@ use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BufferId, DType, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit, VarId};
 use crate::target::CudaFeature;
 
+/// Bytes of a row of the matrices of eight rows that `ldmatrix` brings.
+const ROW_BYTES: i64 = 16;
+
 /// Where a tile lies in memory.
 pub(super) struct Place {
     buffer: BufferId,
@@ -43,12 +46,17 @@ impl Body<'_> {
         let place = self.place(src);
         let strides = place.strides;
         let (rows, columns) = extents(dst);
-        let aligned = strides[1] == 1 && strides[0] % 8 == 0 && is_multiple(&place.offset, 8);
+        // Elements of the eight rows' 16 bytes.
+        let row = ROW_BYTES / memory.dtype.bytes() as i64;
+        let aligned = strides[1] == 1 && strides[0] % row == 0 && is_multiple(&place.offset, row);
         let fits = memory.scope == Scope::Shared && aligned && rows % 16 == 0;
         match self.role(dst.buffer)? {
             Role::Sums => Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" }),
-            role if fits && (columns % 16 == 0 || columns == 8 && role == Role::Left { transposed: false }) => {
+            role if fits && (columns % (2 * row) == 0 || columns == 8 && role == Role::Left { transposed: false }) => {
                 self.ldmatrix(dst, role, &place)
+            }
+            _ if memory.dtype.is_byte() => {
+                Err(EmitError::in_cuda("an operand of bytes, but from aligned rows of 16 bytes in shared memory"))
             }
             role => self.load_elements(dst, role, &place),
         }
@@ -57,23 +65,26 @@ impl Body<'_> {
     fn ldmatrix(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
         let lane = Expr::Var(self.own.lane);
         let (rows, columns) = extents(dst);
+        let row_of = ROW_BYTES / self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
         // Lane l points to row l % 8 of matrix l / 8, and matrix i becomes register i: of a left operand eight rows down
         // before eight along the reduction, of a right one the other way around and then the next eight columns.
         let low = lane.clone().floor_mod(8);
         let [second, third] = [lane.clone().floor_div(8).floor_mod(2) * 8, lane.clone().floor_div(16) * 8];
+        let [second_along, third_along] =
+            [second.clone(), third.clone()].map(|e| simplify(&(e * (row_of / 8)), &self.ranges));
         let (turned, down, along) = match role {
             // Eight columns of a left operand are the first or the last eight of a base matrix: what lies in memory need
             // not be one matrix of sixteen, as where the rows of a convolution's input overlap. Lanes from 16 on say
             // nothing; theirs are the rows of the others.
             Role::Left { transposed: false } if columns == 8 => (false, lane.floor_mod(16), Expr::Int(0)),
-            Role::Left { transposed: false } => (false, low + second, third),
-            Role::Left { transposed: true } => (true, low + third, second),
-            Role::Right { transposed: false } => (true, low + second, third),
-            Role::Right { transposed: true } | Role::Sums => (false, low + third, second),
+            Role::Left { transposed: false } => (false, low + second, third_along),
+            Role::Left { transposed: true } => (true, low + third, second_along),
+            Role::Right { transposed: false } => (true, low + second, third_along),
+            Role::Right { transposed: true } | Role::Sums => (false, low + third, second_along),
         };
         let load = self.ptx(if columns == 8 { Ptx::LdmatrixHalf } else { Ptx::Ldmatrix { transposed: turned } });
         for row in (0..rows).step_by(16) {
-            for column in (0..columns).step_by(16) {
+            for column in (0..columns).step_by(2 * row_of as usize) {
                 let from = self.address(place, down.clone() + row, along.clone() + column)?;
                 let first = self.registers_at(dst, row, column)?;
                 self.line(&format!("{load}({first}, {from});"));

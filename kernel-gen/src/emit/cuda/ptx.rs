@@ -18,7 +18,7 @@ pub(super) enum Ptx {
     /// global memory comes before it, for that block too.
     MbarrierArriveAt { releases: bool },
     /// Stores so many neighbours in another block of the cluster, whose barrier counts their bytes.
-    StoreAt(usize),
+    StoreAt(usize, DType),
     /// One arrival that announces bytes.
     MbarrierExpect,
     /// Waits for the end of a phase.
@@ -39,8 +39,8 @@ pub(super) enum Ptx {
     LoadRow,
     /// The type of a register of two `f16` sums.
     HalfPair,
-    /// `mma.sync` on 16 x 8 sums and a reduction of 16: the type of operands and that of sums.
-    Mma { dtype: DType, sums: DType },
+    /// `mma.sync` on 16 x 8 sums and a reduction of 16, of bytes of 32: the types of operands and that of sums.
+    Mma { dtypes: [DType; 2], sums: DType },
     /// `wmma.load` of a tile of 16 x 16.
     WmmaLoad(WmmaTile),
     /// `wmma.store` of one of sums.
@@ -48,14 +48,14 @@ pub(super) enum Ptx {
     /// `wmma.mma` on such tiles, and which of the operands are transposed.
     Wmma { sums: DType, transposed: [bool; 2] },
     /// Says that registers hold what an asynchronous product needs or has left.
-    Settle,
+    Settle { sums: DType },
     /// The same of registers that hold an operand.
     SettleOperand,
     /// The descriptor of a matrix in shared memory.
     WgmmaOperand,
-    /// `wgmma` on 64 x n sums and a reduction of 16, of 8 in `f32`, whose first 10 fraction bits count; operands whose fast
-    /// dimension is not the reduction are transposed, which `f32` cannot be.
-    Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
+    /// `wgmma` on 64 x n sums and a reduction of 32 bytes: of 16 elements, of 8 in `f32`, whose first 10 fraction bits count, of 32
+    /// in `i8` and `u8`; operands whose fast dimension is not the reduction are transposed, which only those of 16 bits can be.
+    Wgmma { columns: i64, dtypes: [DType; 2], transposed: [bool; 2] },
     /// An `f32` rounded to 10 fraction bits.
     RoundTf32,
     /// 2 to the power.
@@ -65,7 +65,7 @@ pub(super) enum Ptx {
     /// Neighbouring `f32`s as so many parts in bf16, each a register of two.
     SplitBf16 { parts: i64 },
     /// [`Ptx::Wgmma`] with the left operand in registers; of the right one it is said whether it is transposed.
-    WgmmaHeld { columns: i64, dtype: DType, transposed: bool },
+    WgmmaHeld { columns: i64, dtypes: [DType; 2], transposed: bool },
 }
 
 /// A tile of 16 x 16 that `wmma` moves, and where.
@@ -141,8 +141,10 @@ impl Ptx {
             Ptx::MbarrierArriveAt { releases } => {
                 format!("mbarrier_arrive_at{}", if releases { "_release" } else { "" })
             }
-            Ptx::StoreAt(1) => "store_at".into(),
-            Ptx::StoreAt(n) => format!("store_at_{n}"),
+            Ptx::StoreAt(n, dtype) => {
+                let count = if n == 1 { String::new() } else { format!("_{n}") };
+                format!("store_at{count}{}", if dtype == DType::I32 { "_i32" } else { "" })
+            }
             Ptx::MbarrierExpect => "mbarrier_expect".into(),
             Ptx::MbarrierWait => "mbarrier_wait".into(),
             Ptx::TensorMap => "tensor_map".into(),
@@ -155,23 +157,28 @@ impl Ptx {
             Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
             Ptx::LoadRow => "mma_load_row".into(),
             Ptx::HalfPair => "half_pair".into(),
-            Ptx::Mma { dtype, sums: DType::F16 } => format!("mma_m16n8k16_{dtype}_f16"),
-            Ptx::Mma { dtype, .. } => format!("mma_m16n8k16_{dtype}"),
+            Ptx::Mma { dtypes: [dtype, _], sums: DType::F16 } => format!("mma_m16n8k16_{dtype}_f16"),
+            Ptx::Mma { dtypes, sums: DType::I32 } => {
+                let [a, b] = dtypes.map(kind);
+                format!("mma_m16n8k32_{a}_{b}")
+            }
+            Ptx::Mma { dtypes: [dtype, _], .. } => format!("mma_m16n8k16_{dtype}"),
             Ptx::WmmaLoad(tile) => format!("wmma_load_{}", tile.name()),
             Ptx::WmmaStore(tile) => format!("wmma_store_{}", tile.name()),
             Ptx::Wmma { sums, transposed } => {
                 let [a, b] = transposed.map(|t| if t { 't' } else { 'n' });
                 format!("wmma_m16n16k16_{sums}_{a}{b}")
             }
-            Ptx::Settle => "wgmma_settle".into(),
+            Ptx::Settle { sums: DType::I32 } => "wgmma_settle_i32".into(),
+            Ptx::Settle { .. } => "wgmma_settle".into(),
             Ptx::SettleOperand => "wgmma_settle_operand".into(),
             Ptx::RoundTf32 => "round_tf32".into(),
             Ptx::Exp2 => "exp2_approx".into(),
             Ptx::SplitTf32 => "split_tf32".into(),
             Ptx::SplitBf16 { parts } => format!("split_bf16_{parts}"),
-            Ptx::WgmmaHeld { columns, dtype, transposed } => {
-                let (depth, kind) = wgmma_kind(dtype);
-                let order = match (dtype, transposed) {
+            Ptx::WgmmaHeld { columns, dtypes, transposed } => {
+                let (depth, [kind, _]) = wgmma_kinds(dtypes);
+                let order = match (dtypes[0], transposed) {
                     (DType::F32, _) => "",
                     (_, true) => "_held_t",
                     (_, false) => "_held_n",
@@ -179,9 +186,13 @@ impl Ptx {
                 format!("wgmma_m64n{columns}k{depth}_{kind}{order}")
             }
             Ptx::WgmmaOperand => "wgmma_operand".into(),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
+            Ptx::Wgmma { columns, dtypes, .. } if dtypes[0].is_byte() => {
+                let (depth, [a, b]) = wgmma_kinds(dtypes);
+                format!("wgmma_m64n{columns}k{depth}_{a}_{b}")
+            }
+            Ptx::Wgmma { columns, dtypes, transposed: [a, b] } => {
                 let letter = |t| if t { 't' } else { 'n' };
-                let (depth, kind) = wgmma_kind(dtype);
+                let (depth, [kind, _]) = wgmma_kinds(dtypes);
                 format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}", letter(a), letter(b))
             }
         }
@@ -221,18 +232,20 @@ impl Ptx {
                 if releases { ".release.cluster" } else { "" }
             ),
             // 9.7.9.12: asynchronous, so that nobody waits for a fence; the barrier tells when the element is there.
-            Ptx::StoreAt(n) => {
-                let list = |one: fn(usize) -> String| (0..n).map(one).collect::<Vec<String>>().join(", ");
-                let (values, operands) = (list(|i| format!("float v{i}")), list(|i| format!("\"f\"(v{i})")));
+            Ptx::StoreAt(n, dtype) => {
+                let list = |one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<Vec<String>>().join(", ");
+                let (ty, ptx, constraint) = register(dtype);
+                let values = list(&|i| format!("{ty} v{i}"));
+                let operands = list(&|i| format!("\"{constraint}\"(v{i})"));
                 let (vector, stored) = match n {
                     1 => (String::new(), "%3".to_string()),
-                    n => (format!(".v{n}"), format!("{{{}}}", list(|i| format!("%{}", i + 3)))),
+                    n => (format!(".v{n}"), format!("{{{}}}", list(&|i| format!("%{}", i + 3)))),
                 };
                 format!(
-                    "KG_FN void {name}(float *to, int rank, unsigned long long *on, {values}) {{\n  \
+                    "KG_FN void {name}({ty} *to, int rank, unsigned long long *on, {values}) {{\n  \
                      asm volatile(\"{{\\n.reg .b32 there, counter;\\nmapa.shared::cluster.u32 there, %0, %1;\\n\"\n    \
                      \"mapa.shared::cluster.u32 counter, %2, %1;\\n\"\n    \
-                     \"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.f32 [there], {stored}, [counter];\\n}}\" ::\n    \
+                     \"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.{ptx} [there], {stored}, [counter];\\n}}\" ::\n    \
                      \"r\"(shared_address(to)), \"r\"(rank), \"r\"(shared_address(on)), {operands} : \"memory\");\n}}\n"
                 )
             }
@@ -296,9 +309,10 @@ impl Ptx {
                  low[0] = row.x, low[2] = row.y, high[0] = row.z, high[2] = row.w;\n}}\n"
             ),
             Ptx::HalfPair => format!("union {name} {{\n  unsigned both;\n  unsigned short half[2];\n}};\n"),
-            Ptx::Mma { dtype, sums } => {
+            Ptx::Mma { dtypes, sums } => {
                 let (ty, held) = match sums {
                     DType::F16 => ("half_pair", registers("+r", "sums", ".both", 2)),
+                    DType::I32 => ("int", registers("+r", "sums", "", 4)),
                     _ => ("float", registers("+f", "sums", "", 4)),
                 };
                 let n = if sums == DType::F16 { 2 } else { 4 };
@@ -306,8 +320,9 @@ impl Ptx {
                     let own = |name: &str, of: &[usize]| -> Vec<String> {
                         of.iter().map(|i| format!("\"r\"({name}[{i}])")).collect()
                     };
+                    let ([left, right], sum) = (dtypes.map(kind), if sums == DType::I32 { "s32" } else { sums.name() });
                     format!(
-                        "  asm(\"mma.sync.aligned.m16n8k{depth}.row.col.{sums}.{dtype}.{dtype}.{sums} \"\n    \
+                        "  asm(\"mma.sync.aligned.m16n8k{depth}.row.col.{sum}.{left}.{right}.{sum} \"\n    \
                          \"{{{d}}}, {{{x}}}, {{{y}}}, {{{d}}};\" :\n    {held} :\n    {inputs});\n",
                         d = operands(0, n),
                         x = operands(n, a.len()),
@@ -317,6 +332,7 @@ impl Ptx {
                 };
                 // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
                 let products = match arch.capability {
+                    _ if sums == DType::I32 => product(32, &[0, 1, 2, 3], &[0, 1]),
                     ..80 => [product(8, &[0, 1], &[0]), product(8, &[2, 3], &[1])].concat(),
                     _ => product(16, &[0, 1, 2, 3], &[0, 1]),
                 };
@@ -369,10 +385,13 @@ impl Ptx {
                 )
             }
             // No instruction: compilers must not move what touches the registers across the asynchronous product.
-            Ptx::Settle => format!(
-                "template <int n> KG_FN void {name}(float *sums) {{\n  #pragma unroll\n  \
-                 for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+f\"(sums[i]) :: \"memory\");\n}}\n"
-            ),
+            Ptx::Settle { sums } => {
+                let (ty, _, constraint) = register(sums);
+                format!(
+                    "template <int n> KG_FN void {name}({ty} *sums) {{\n  #pragma unroll\n  \
+                     for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+{constraint}\"(sums[i]) :: \"memory\");\n}}\n"
+                )
+            }
             Ptx::SettleOperand => format!(
                 "template <int n> KG_FN void {name}(unsigned *operand) {{\n  #pragma unroll\n  \
                  for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+r\"(operand[i]) :: \"memory\");\n}}\n"
@@ -407,54 +426,77 @@ impl Ptx {
                 lines.pop();
                 format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
             }
-            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, dtype, None, transposed),
+            Ptx::WgmmaHeld { columns, dtypes, transposed } => wgmma(&name, columns, dtypes, None, transposed),
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
                  return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
             ),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => wgmma(&name, columns, dtype, Some(a), b),
+            Ptx::Wgmma { columns, dtypes, transposed: [a, b] } => wgmma(&name, columns, dtypes, Some(a), b),
         }
     }
 }
 
 /// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers.
-fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, right: bool) -> String {
+fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right: bool) -> String {
     let n = columns as usize / 2;
-    let [sums, outputs] = accumulators(columns / 2);
-    let (depth, kind) = wgmma_kind(dtype);
+    let (depth, [kind, other]) = wgmma_kinds(dtypes);
+    let integers = dtypes[0].is_byte();
+    let (sum, ptx, constraint) = register(if integers { DType::I32 } else { DType::F32 });
+    // PTX calls signed integers so.
+    let ptx = if integers { "s32" } else { ptx };
+    let [sums, outputs] = accumulators(columns / 2, constraint);
     let (ty, a, inputs, next) = match left {
         Some(_) => ("unsigned long long ", format!("%{n}"), "\"l\"(a)".to_string(), n + 1),
         None => ("const unsigned *", format!("{{{}}}", operands(n, 4)), registers("r", "a", "", 4), n + 4),
     };
-    let orders: String = match dtype {
-        DType::F32 => String::new(),
-        _ => left.into_iter().chain([right]).map(|t| format!(", {}", u8::from(t))).collect(),
+    // Behind "add to the sums" floats have signs, and those of 16 bits orders.
+    let modifiers: String = match dtypes[0] {
+        _ if integers => String::new(),
+        DType::F32 => ", 1, 1".into(),
+        _ => {
+            let orders = left.into_iter().chain([right]).map(|t| format!(", {}", u8::from(t)));
+            [", 1, 1".to_string()].into_iter().chain(orders).collect()
+        }
     };
     format!(
-        "KG_FN void {name}(float *sums, {ty}a, unsigned long long b) {{\n  \
-         asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
-         \"{{{sums}}}, \"\n    \"{a}, %{next}, 1, 1, 1{orders};\" :\n    {outputs} :\n    \
+        "KG_FN void {name}({sum} *sums, {ty}a, unsigned long long b) {{\n  \
+         asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{ptx}.{kind}.{other} \"\n    \
+         \"{{{sums}}}, \"\n    \"{a}, %{next}, 1{modifiers};\" :\n    {outputs} :\n    \
          {inputs}, \"l\"(b));\n}}\n"
     )
 }
 
 /// The reduction of one `wgmma`, and what it calls its operands.
-fn wgmma_kind(dtype: DType) -> (i64, &'static str) {
+fn wgmma_kinds(dtypes: [DType; 2]) -> (i64, [&'static str; 2]) {
+    (32 / dtypes[0].bytes() as i64, dtypes.map(kind))
+}
+
+/// What instructions of tensor cores call a type of operands.
+fn kind(dtype: DType) -> &'static str {
     match dtype {
-        DType::F32 => (8, "tf32"),
-        _ => (16, dtype.name()),
+        DType::F32 => "tf32",
+        DType::I8 => "s8",
+        dtype => dtype.name(),
+    }
+}
+
+/// A register of sums, `f32` or `i32`: its type in C, in PTX, and as an operand.
+fn register(dtype: DType) -> (&'static str, &'static str, &'static str) {
+    match dtype {
+        DType::I32 => ("int", "b32", "r"),
+        _ => ("float", "f32", "f"),
     }
 }
 
 /// `n` sums: the list in the instruction, and operands.
-fn accumulators(n: i64) -> [String; 2] {
+fn accumulators(n: i64, constraint: &str) -> [String; 2] {
     let lines = |each: &dyn Fn(i64) -> String, wide: usize, between: &str| {
         let all: Vec<String> = (0..n).map(each).collect();
         all.chunks(wide).map(|c| c.join(", ")).collect::<Vec<_>>().join(between)
     };
     let registers = lines(&|i| format!("%{i}"), 16, ", \"\n    \"");
-    [registers, lines(&|i| format!("\"+f\"(sums[{i}])"), 6, ",\n    ")]
+    [registers, lines(&|i| format!("\"+{constraint}\"(sums[{i}])"), 6, ",\n    ")]
 }
 
 /// Coordinates of a box: parameters, the list in the instruction, and operands. The fastest dimension comes first.

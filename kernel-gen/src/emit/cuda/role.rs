@@ -72,6 +72,9 @@ impl Role {
             Role::Left { .. } if dtype == DType::F32 => (16, 8, 4),
             Role::Sums if dtype == DType::F16 => (16, 8, 2),
             Role::Sums => (16, 8, 4),
+            // Half as wide, and along the reduction only.
+            Role::Left { .. } if dtype.is_byte() => (16, 32, 4),
+            Role::Right { .. } if dtype.is_byte() => (8, 32, 2),
             Role::Left { .. } => (16, 16, 4),
             // Both orders are cut into pieces of 16 along the reduction and 8 along the columns.
             Role::Right { transposed: false } => (16, 8, 2),

@@ -10,7 +10,7 @@ use super::tensor_map::{NamedMap, TensorBase, TensorMap, alignment};
 use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
 use crate::emit::clike::text::strength::UNARY;
-use crate::ir::{DType, Expr, Slot, Tile};
+use crate::ir::{Expr, Slot, Tile};
 use crate::target::CudaFeature;
 
 /// The engine's limits: dimensions, elements of a box along one, and bytes that strides and rows are multiples of.
@@ -88,7 +88,7 @@ impl Body<'_> {
         if rank == 0 || rank > MOST_DIMS {
             return refuse(format!("the tensor has {rank} dimensions, the copy engine knows 1 to {MOST_DIMS}"));
         }
-        if tensor.dtype != memory.dtype || !matches!(tensor.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
+        if tensor.dtype != memory.dtype || !tensor.dtype.is_in_tiles() {
             return refuse(format!("{} becomes {}", tensor.dtype, memory.dtype));
         }
         if tensor.offset * bytes % UNIT_BYTES != 0 {

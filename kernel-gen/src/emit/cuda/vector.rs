@@ -10,7 +10,7 @@ use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::{lane_of_expr, lane_run, lanes, reads_other_lanes, unbroadcast, updated};
 use crate::emit::clike::text::Text;
-use crate::emit::clike::text::strength::{OR, PRIMARY, SUM};
+use crate::emit::clike::text::strength::{OR, PRIMARY, SUM, UNARY};
 use crate::integer::gcd;
 use crate::ir::{BinOp, BufferId, DType, Expr, Stmt};
 
@@ -143,7 +143,7 @@ impl Body<'_> {
 
     /// Stores pairs of 16-bit floats that are single elements elsewhere, as they are; whether that was possible.
     fn gather(&mut self, to: BufferId, target: &[Piece], value: &Expr) -> Result<bool, EmitError> {
-        if target.iter().any(|p| p.width == 1) {
+        if target.iter().any(|p| p.width == 1) || self.kernel.buffer(to).dtype.is_byte() {
             return Ok(false);
         }
         for p in target {
@@ -274,7 +274,7 @@ impl Body<'_> {
     fn pieces(&self, b: BufferId, indices: &[Expr], count: i64) -> Option<Vec<Piece>> {
         let buffer = self.kernel.buffer(b);
         let bytes = buffer.dtype.bytes() as i64;
-        if !(2..=8).contains(&bytes) {
+        if buffer.dtype == DType::Bool || bytes > 8 {
             return None;
         }
         let (base, 1) = lane_run(self.kernel, b, indices, 0)? else { return None };
@@ -316,6 +316,11 @@ impl Body<'_> {
                 let word = if width == 2 { vector.to_string() } else { format!("{vector}.{}", letter(lane / 2)) };
                 format!("{half}({word})")
             }
+            dtype if dtype.is_byte() => {
+                let word = if width <= 4 { vector.to_string() } else { format!("{vector}.{}", letter(lane / 4)) };
+                let byte = if lane % 4 == 0 { word } else { format!("({word} >> {})", lane % 4 * 8) };
+                format!("({}){byte}", cuda_type(dtype))
+            }
             _ => format!("{vector}.{}", letter(lane)),
         }
     }
@@ -330,6 +335,14 @@ impl Body<'_> {
             DType::F16 | DType::Bf16 => {
                 let pair = self.prelude.call(Helper::NarrowPair(dtype));
                 lanes.chunks(2).map(|l| format!("{pair}({}, {})", l[0].text, l[l.len() - 1].text)).collect()
+            }
+            dtype if dtype.is_byte() => {
+                let byte = |(i, lane): (usize, &Text)| {
+                    let shift = if i == 0 { String::new() } else { format!(" << {}", 8 * i) };
+                    format!("(unsigned)(unsigned char){}{shift}", lane.at(UNARY))
+                };
+                let word = |bytes: &[Text]| bytes.iter().enumerate().map(byte).collect::<Vec<_>>().join(" | ");
+                lanes.chunks(4).map(word).collect()
             }
             // Braces refuse implicit conversions of integers.
             DType::I32 => lanes.iter().map(|l| format!("(int)({})", l.text)).collect(),
@@ -353,6 +366,9 @@ fn vector_type(dtype: DType, width: i64) -> &'static str {
         (DType::I8x4 | DType::U8x4, 2) => "uint2",
         (DType::I8x4 | DType::U8x4, _) => "uint4",
         (DType::I64, _) => "longlong2",
+        (DType::I8 | DType::U8, 2) => "unsigned short",
+        (DType::I8 | DType::U8, 4) => "unsigned",
+        (DType::I8 | DType::U8, 8) => "uint2",
         (_, 2) => "unsigned",
         (_, 4) => "uint2",
         (_, _) => "uint4",

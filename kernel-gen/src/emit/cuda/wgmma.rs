@@ -41,21 +41,27 @@ impl Descriptor {
 impl Body<'_> {
     pub(super) fn warpgroup_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
         self.need(CudaFeature::Wgmma, "a product of a warpgroup")?;
-        let dtype = self.kernel.buffer(a.tile.buffer).dtype;
-        if !matches!(dtype, DType::F16 | DType::Bf16 | DType::F32) || self.kernel.buffer(b.tile.buffer).dtype != dtype {
-            return Err(EmitError::in_cuda(format!("a product of {dtype} in a warpgroup; use f16, bf16 or f32")));
+        let dtypes = [a, b].map(|operand| self.kernel.buffer(operand.tile.buffer).dtype);
+        let [dtype, other] = dtypes;
+        let one_kind = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32) && other == dtype;
+        if !one_kind && !dtypes.iter().all(|d| d.is_byte()) {
+            let what = format!("a product of {dtype} and {other} in a warpgroup; use f16, bf16 or f32, or i8 and u8");
+            return Err(EmitError::in_cuda(what));
         }
         let (m, n) = extents(acc);
         if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) {
             let what = format!("a product of {m} x {n} sums; a warpgroup has 64 rows and 8 to 256 columns");
             return Err(EmitError::in_cuda(what));
         }
-        if dtype == DType::F32 && (a.transposed || !b.transposed) {
-            let what = "a product of f32 in a warpgroup, but for operands whose reduction runs along rows";
+        if dtype.bytes() != 2 && (a.transposed || !b.transposed) {
+            let what = format!("a product of {dtype} in a warpgroup, but for operands whose reduction runs along rows");
             return Err(EmitError::in_cuda(what));
         }
         // The left operand may be in registers.
         let held = self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup);
+        if held && dtype.is_byte() {
+            return Err(EmitError::in_cuda(format!("a product of a warpgroup with {dtype} in registers")));
+        }
         let (left, depth) = match held {
             true => (None, extents(&a.tile).1),
             false => self.descriptor(&a.tile, m, (a.transposed, a.is_grouped(m))).map(|(d, depth)| (Some(d), depth))?,
@@ -67,8 +73,8 @@ impl Body<'_> {
         self.own.open_group.insert(acc.buffer);
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
-            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] },
-            None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
+            Some(left) => Ptx::Wgmma { columns: n, dtypes, transposed: [left.across, right.across] },
+            None => Ptx::WgmmaHeld { columns: n, dtypes, transposed: right.across },
         });
         for step in 0..right.offsets.len() {
             let left = match &left {
@@ -211,7 +217,7 @@ impl Body<'_> {
         for b in sums {
             if self.kernel.buffer(*b).scope == Scope::Fragment(Unit::Warpgroup) {
                 let n = self.registers(*b)?;
-                let settle = self.ptx(Ptx::Settle);
+                let settle = self.ptx(Ptx::Settle { sums: self.kernel.buffer(*b).dtype });
                 self.line(&format!("{settle}<{n}>({});", self.names.buffer(*b)));
             }
         }

@@ -27,15 +27,18 @@ pub(super) struct Exchange {
     split: i64,
     /// Rows and columns of the tile.
     tile: [i64; 2],
+    /// The type of sums, of four bytes.
+    sums: DType,
 }
 
 impl Exchange {
-    /// The memory for what `split` blocks send of a tile, and the barrier that counts its bytes; `thread` is this thread's
-    /// number in the block.
-    pub(super) fn make(b: &mut KernelBuilder, thread: Expr, split: i64, [rows, columns]: [i64; 2]) -> Exchange {
-        let received = b.alloc("received", DType::F32, &[split, rows / split, columns + 4], Scope::Shared);
+    /// The memory for what `split` blocks send of a tile of `sums`, and the barrier that counts its bytes; `thread` is this
+    /// thread's number in the block.
+    pub(super) fn make(b: &mut KernelBuilder, thread: Expr, split: i64, tile: [i64; 2], sums: DType) -> Exchange {
+        let [rows, columns] = tile;
+        let received = b.alloc("received", sums, &[split, rows / split, columns + 4], Scope::Shared);
         let arrived = arrival(b, thread, 4 * rows * columns);
-        Exchange { received, arrived, split, tile: [rows, columns] }
+        Exchange { received, arrived, split, tile, sums }
     }
 
     /// Rows that a block owns.
@@ -56,7 +59,7 @@ impl Exchange {
         let values = match count {
             1 => vec![load(&0.into())],
             n => {
-                let piece = b.alloc("piece", DType::F32, &[n], Scope::Register);
+                let piece = b.alloc("piece", self.sums, &[n], Scope::Register);
                 each_element(b, n, |b, element| b.store(piece, vec![element.clone()], load(&element)));
                 (0..n).map(|i| Expr::load(piece, vec![i.into()])).collect()
             }

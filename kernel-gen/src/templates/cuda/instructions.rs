@@ -31,7 +31,8 @@ pub(super) fn load_box(b: &mut KernelBuilder, dst: Tile, src: Tile, on: Slot) {
 
 /// Sets the sums of a fragment to zero.
 pub(super) fn clear(b: &mut KernelBuilder, sums: Tile) {
-    b.gpu(Gpu::Fill { dst: sums, value: Expr::f32(0.0) });
+    let value = Expr::zero(b.dtype(sums.buffer));
+    b.gpu(Gpu::Fill { dst: sums, value });
 }
 
 /// `sums += left * right` by the tensor cores. Each operand comes with whether it is transposed.

@@ -81,6 +81,7 @@ pub mod split;
 pub mod splitk;
 pub mod stem;
 mod taps;
+mod turned;
 pub mod via_nhwc;
 mod warp_sums;
 mod warpgroups;

@@ -147,6 +147,15 @@ impl Block<'_> {
         self.warp * Cuda::WARP + self.lane
     }
 
+    /// The left operand's element that stands for 0.
+    pub(super) fn input_zero(&self) -> Expr {
+        let w = self.product.workload();
+        match w.is_quantised() && w.quant.input_zero {
+            true => Expr::load(self.params.get("input_zero"), vec![0.into()]),
+            false => Expr::zero(self.product.operand_types()[0]),
+        }
+    }
+
     /// All that a thread does.
     fn run<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F) {
         let Cut { stages, group, .. } = self.cut;
@@ -233,7 +242,7 @@ impl Block<'_> {
     /// registers, and [`land`](Block::land) stores it.
     fn fetch<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F, copies: &Copies, fetch: Fetch) {
         let Fetch { step, slot, more } = fetch;
-        let (units, operands) = (self.product.units(), self.product.operands());
+        let (units, operands, types) = (self.product.units(), self.product.operands(), self.product.operand_types());
         let k = b.let_("k", step * self.cut.tile_k);
         let step = self.product.step(b, &copies.block, &k.into());
         let copy = |b: &mut KernelBuilder, side: usize, number: usize, copied: &Copied| {
@@ -253,7 +262,9 @@ impl Block<'_> {
                 Some(held) => {
                     let guard = Expr::all(within.clone().into_iter().chain(guard));
                     let number = Expr::Int(number as i64);
-                    b.store(held, vec![number.clone()], Expr::f32(0.0));
+                    // What is not there is what stands for 0.
+                    let zero = if side == 0 { self.input_zero() } else { Expr::zero(types[side]) };
+                    b.store(held, vec![number.clone()], zero);
                     b.when(guard, |b| b.store(held, vec![number], Expr::load(from.0, from.1)));
                 }
             }

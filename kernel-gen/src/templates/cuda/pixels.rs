@@ -29,9 +29,10 @@ impl PixelRows {
         PixelRows { c, tile: cut.tile[0], step: cut.tile_k, padded_depth: cut.padded_k() }
     }
 
-    /// The convolution as products of output pixels, those of all images, and output channels over taps and input channels.
-    pub(super) fn whole(c: &Conv2d) -> Whole {
-        let layouts = [Layout::ReductionFast, Layout::ReductionSlow];
+    /// The convolution as products of output pixels, those of all images, and output channels over taps and input channels; `weights`
+    /// says how these lie.
+    pub(super) fn whole(c: &Conv2d, weights: Layout) -> Whole {
+        let layouts = [Layout::ReductionFast, weights];
         let size = [c.n * c.oh() * c.ow(), c.co_per_group()];
         Whole { batch: c.groups, size, k: c.kh * c.kw * c.ci_per_group(), layouts }
     }
@@ -120,7 +121,11 @@ impl<'w> Pixels<'w> {
 
     /// The shape of packed weights: the tiles of each group one behind the other.
     pub(super) fn packed_shape(cut: &Cut) -> [i64; 3] {
-        [cut.whole.batch * cut.tiles()[1], cut.padded_k(), cut.tile[1]]
+        let tiles = cut.whole.batch * cut.tiles()[1];
+        match cut.whole.layouts[1] {
+            Layout::ReductionSlow => [tiles, cut.padded_k(), cut.tile[1]],
+            Layout::ReductionFast => [tiles, cut.tile[1], cut.padded_k()],
+        }
     }
 
     /// A group's number as an index of what all groups have `count` of.
@@ -169,7 +174,11 @@ impl Product for Pixels<'_> {
         let (cut, k) = (&self.cut, step[step.len() - 1].clone() + within);
         if self.packed {
             let tile = self.of_group(batch, cut.tiles()[1], tile.clone());
-            return Piece { index: vec![tile, k, column], exists: None };
+            let index = match cut.whole.layouts[1] {
+                Layout::ReductionSlow => vec![tile, k, column],
+                Layout::ReductionFast => vec![tile, column, k],
+            };
+            return Piece { index, exists: None };
         }
         let co = tile.clone() * cut.tile[1] + column;
         let at = [k, co];

@@ -6,10 +6,11 @@ use super::launch::launch;
 use super::model::ceil_div;
 use super::outer::VECTOR;
 use super::outputs::{each_element, finish};
+use super::turned;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, VarId};
 use crate::workload::operands::Operands;
-use crate::workload::{Matmul, Param, Workload};
+use crate::workload::{Matmul, Param, Role, Workload};
 
 /// Threads of a block that adds up what the parts of the reduction have.
 const ADDERS: i64 = 128;
@@ -57,12 +58,12 @@ pub trait Product {
 
     /// The types of both operands as they are multiplied. Words of four bytes are multiplied as such.
     fn operand_types(&self) -> [DType; 2] {
-        [self.workload().dtype; 2]
+        self.workload().operand_types()
     }
 
     /// The type of sums.
     fn sums(&self) -> DType {
-        DType::F32
+        self.workload().sums()
     }
 
     /// Places of the left and the right operand among the workload's parameters.
@@ -133,6 +134,8 @@ pub struct Gemm<'w> {
     pub cut: Cut,
     /// Elements of each operand that are copied at a time.
     pub units: [i64; 2],
+    /// Whether the weights are [turned around](super::turned) when they are packed; `m` is the product of what that gives.
+    pub turned: bool,
 }
 
 impl Gemm<'_> {
@@ -174,6 +177,13 @@ impl Gemm<'_> {
 impl Product for Gemm<'_> {
     fn workload(&self) -> &Workload {
         self.workload
+    }
+
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        match param.role {
+            Role::Weight if self.turned => turned::shape(&param.shape),
+            _ => param.shape.clone(),
+        }
     }
 
     fn units(&self) -> [i64; 2] {

@@ -20,6 +20,14 @@ pub(super) fn needs_wgmma(gpu: &Cuda) -> Result<(), String> {
     if gpu.has(CudaFeature::Wgmma) { Ok(()) } else { Err("needs wgmma (sm_90a)".into()) }
 }
 
+/// Refuses integers with zero points.
+pub(super) fn no_zero_points(w: &Workload) -> Result<(), String> {
+    match w.quant.zero_points().next() {
+        Some(of) => Err(format!("for integers without zero points, not with one of the {}", of.replace('_', " "))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses operands or outputs that are no `f32`.
 pub(super) fn needs_f32(w: &Workload) -> Result<(), String> {
     match (w.dtype, w.out_dtype) {

@@ -165,6 +165,32 @@ static inline void mma_m16n8k16_bf16(float *sums, const unsigned *a, const unsig
   mma(sums, a, b, cpu_bf16_to_f32);
 }
 
+// PTX ISA, "Matrix Fragments for mma.m16n8k32" of integers.
+template <class A, class B> static void mma_bytes(int *sums, const unsigned *a, const unsigned *b) {
+  const unsigned lane = linear_thread() % 32;
+  warp_mail &m = mail[linear_thread() / 32];
+  memcpy(m.a[lane], a, 16);
+  memcpy(m.b[lane], b, 8);
+  warp_wait();
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 32; ++k) {
+      const A left = (A)(m.a[row % 8 * 4 + k % 16 / 4][row / 8 + k / 16 * 2] >> k % 4 * 8);
+      const B right = (B)(m.b[column * 4 + k % 16 / 4][k / 16] >> k % 4 * 8);
+      sums[i] += left * right;
+    }
+  }
+  warp_wait();
+}
+#define MMA_BYTES(a, A, b, B)                                                                                  \
+  static inline void mma_m16n8k32_##a##_##b(int *sums, const unsigned *left, const unsigned *right) {          \
+    mma_bytes<A, B>(sums, left, right);                                                                        \
+  }
+MMA_BYTES(s8, signed char, s8, signed char)
+MMA_BYTES(s8, signed char, u8, unsigned char)
+MMA_BYTES(u8, unsigned char, s8, signed char)
+MMA_BYTES(u8, unsigned char, u8, unsigned char)
+
 // Sums of two neighbours in a register. They are rounded once an instruction.
 template <class Pair> static void widen_pairs(float *to, const Pair *from, int pairs) {
   for (int i = 0; i < 2 * pairs; ++i) to[i] = cpu_f16_to_f32((unsigned short)(from[i / 2].both >> i % 2 * 16));
@@ -343,6 +369,7 @@ TMA(1) TMA(2) TMA(3) TMA(4) TMA(5)
 // Products of a warpgroup: PTX ISA, "Matrix Descriptor Format" and "Canonical Layouts". Bits that a descriptor leaves
 // free say which 256 KiB the address is in.
 template <int n> static void wgmma_settle(float *) {}
+template <int n> static void wgmma_settle_i32(int *) {}
 template <int n> static void wgmma_settle_operand(unsigned *) {}
 static size_t windows[1024], windows_used;
 static unsigned long long wgmma_operand(const void *p, unsigned long long layout) {
@@ -391,6 +418,21 @@ template <int columns> static void wgmma_tf32_both(float *sums, unsigned long lo
     for (int k = 0; k < 8; ++k) {
       sums[i] += wgmma_tf32_element(a, from_a, row, k) * wgmma_tf32_element(b, from_b, column, k);
     }
+  }
+}
+
+// Both operands are bytes in shared memory, rows along the reduction.
+template <class T> static T wgmma_byte(unsigned long long operand, size_t start, int outer, int k) {
+  const size_t stride = (operand >> 32 & 0x3fff) * 16;
+  const int row = 256 >> (operand >> 62);
+  return *(const T *)swizzled(start + outer / 8 * stride + outer % 8 * row + k, row);
+}
+template <int columns, class A, class B> static void wgmma_bytes(int *sums, unsigned long long a, unsigned long long b) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  const size_t from_a = wgmma_start(a), from_b = wgmma_start(b);
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 32; ++k) sums[i] += wgmma_byte<A>(a, from_a, row, k) * wgmma_byte<B>(b, from_b, column, k);
   }
 }
 

@@ -70,6 +70,17 @@ fn warpgroup_product(head: &str) -> String {
              wgmma_tf32<{columns}>(sums, a, b);\n}}\n"
         );
     }
+    if let Some((columns, rest)) = product.and_then(|t| t.split_once("k32_")) {
+        let name = rest.split('(').next().unwrap_or_default();
+        let ty = |kind: &str| if kind == "s8" { "signed char" } else { "unsigned char" };
+        let (a, b) = name.split_once('_').expect("types of both operands");
+        return format!(
+            "static void wgmma_m64n{columns}k32_{name}(int *sums, unsigned long long a, unsigned long long b) {{\n  \
+             wgmma_bytes<{columns}, {}, {}>(sums, a, b);\n}}\n",
+            ty(a),
+            ty(b),
+        );
+    }
     let Some((columns, rest)) = product.and_then(|t| t.split_once("k16_")) else {
         return String::new();
     };

@@ -2,12 +2,12 @@
 
 use super::plan::{PAIR, Right, TILE, TensorCores};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
+use crate::ir::{BufferId, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::Store;
 use crate::templates::cuda::guards::below;
-use crate::templates::cuda::instructions::{multiply, tile};
+use crate::templates::cuda::instructions::{clear, multiply, tile};
 use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
@@ -20,6 +20,14 @@ pub(in crate::templates::cuda) struct Memory {
     sums: WarpSums,
     /// Where sums of a cluster's blocks meet.
     exchange: Option<Exchange>,
+    zero: Option<Zero>,
+}
+
+/// What the zero point of the input adds to each sum: its product with all weights of the column, which is one more row of the product.
+struct Zero {
+    /// Rows that are the zero point everywhere.
+    rows: BufferId,
+    sums: BufferId,
 }
 
 impl TensorCores {
@@ -39,7 +47,7 @@ impl TensorCores {
 
     /// A piece of an operand's tile that a thread copies, by its number.
     fn piece(&self, side: usize, unit: i64, piece: Expr) -> [Expr; 2] {
-        let [_, row] = self.lying(side, self.sizes.tile[side], self.sizes.tile_k);
+        let [_, row] = self.lying(side, self.sizes.tile[side], self.step());
         [piece.clone().floor_div(row / unit), piece.floor_mod(row / unit) * unit]
     }
 
@@ -55,17 +63,17 @@ impl TensorCores {
         &self,
         b: &mut KernelBuilder,
         block: &Block<'_>,
-        sums: &WarpSums,
+        memory: &Memory,
         piece: i64,
         body: impl Fn(&mut KernelBuilder, [Expr; 2], &dyn Fn(&Expr) -> Expr),
     ) {
         let ([row, column], pitch) = (self.corner(block), self.row_pitch());
-        let (warp, lane) = (block.warp, block.lane);
-        let rows = Rows { warps: self.cut.warps, warp, lane, dtype: DType::F32, pitch, piece };
+        let (warp, lane, sums) = (block.warp, block.lane, &memory.sums);
+        let rows = Rows { warps: self.cut.warps, warp, lane, dtype: block.product.sums(), pitch, piece };
         sums.by_rows(
             b,
             &rows,
-            |_, _, sum| sum,
+            |_, at, sum| memory.value(at, sum),
             |b, i, [r, c], load| {
                 body(b, [row.clone() + i * TILE + r, column.clone() + c], load);
             },
@@ -77,13 +85,23 @@ impl TensorCores {
         &self,
         b: &mut KernelBuilder,
         block: &Block<'_>,
-        sums: &WarpSums,
+        memory: &Memory,
         body: impl Fn(&mut KernelBuilder, [Expr; 2], Expr),
     ) {
         let [row, column] = self.corner(block);
-        for i in 0..sums.count {
+        for i in 0..memory.sums.count {
             let (row, column) = (row.clone() + i * TILE, column.clone());
-            sums.each(b, i, |b, [r, c], sum| body(b, [row + r, column + c], sum));
+            memory.sums.each(b, i, |b, [r, c], sum| body(b, [row + r, column + c], memory.value([r, c], sum)));
+        }
+    }
+}
+
+impl Memory {
+    /// A sum of a row and a column of sixteen rows, without what the zero point added.
+    fn value(&self, [row, column]: [VarId; 2], sum: Expr) -> Expr {
+        match &self.zero {
+            Some(zero) => sum - Expr::load(zero.sums, vec![row.into(), column.into()]),
+            None => sum,
         }
     }
 }
@@ -92,7 +110,7 @@ impl Fragments for TensorCores {
     type Memory = Memory;
 
     fn parts(&self) -> i64 {
-        self.sizes.tile_k / TILE
+        self.step() / self.deep()
     }
 
     fn lines(&self) -> [[i64; 2]; 2] {
@@ -100,18 +118,23 @@ impl Fragments for TensorCores {
     }
 
     fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>, ring: [BufferId; 2]) -> Memory {
-        let dtype = block.product.workload().dtype;
+        let types = block.product.operand_types();
         let (warp, [m, n]) = (Scope::Fragment(Unit::Warp), self.sizes.warp_tile());
         let operand = |side: usize, length: i64| {
-            let [rows, columns] = self.lying(side, length, TILE);
+            let [rows, columns] = self.lying(side, length, self.deep());
             [PAIR, rows, columns]
         };
-        let operands = [b.alloc("left", dtype, &operand(0, m), warp), b.alloc("right", dtype, &operand(1, n), warp)];
-        let sums = b.alloc("sums", DType::F32, &[m / TILE, TILE, n], warp);
+        let operands =
+            [b.alloc("left", types[0], &operand(0, m), warp), b.alloc("right", types[1], &operand(1, n), warp)];
+        let sums = b.alloc("sums", block.product.sums(), &[m / TILE, TILE, n], warp);
         let sums = WarpSums { buffer: sums, count: m / TILE, columns: n, names: ["row", "column"] };
         let (split, tile) = (self.sizes.split, self.sizes.tile);
-        let exchange = self.cut.clustered.then(|| Exchange::make(b, block.thread(), split, tile));
-        Memory { ring, operands, sums, exchange }
+        let exchange = self.cut.clustered.then(|| Exchange::make(b, block.thread(), split, tile, block.product.sums()));
+        let zero = self.zero.then(|| Zero {
+            rows: b.alloc("zero_rows", types[0], &[TILE, self.deep()], warp),
+            sums: b.alloc("zero_sums", block.product.sums(), &[TILE, n], warp),
+        });
+        Memory { ring, operands, sums, exchange, zero }
     }
 
     /// Most products' right operands need no names: these are copied in a loop.
@@ -122,7 +145,7 @@ impl Fragments for TensorCores {
             (_, Right::Named { unit, .. }) => (unit, self.right_pieces(unit)),
         };
         let (threads, tile) = (self.cut.threads(), self.sizes.tile[side]);
-        let count = tile * self.sizes.tile_k / unit;
+        let count = tile * self.step() / unit;
         let mut all: Vec<Copied> = vec![];
         for turn in 0..turns {
             let piece = block.thread() + turn * threads;
@@ -146,7 +169,7 @@ impl Fragments for TensorCores {
             return;
         }
         let (threads, unit) = (self.cut.threads(), block.product.units()[1]);
-        let count = self.sizes.tile[1] * self.sizes.tile_k / unit;
+        let count = self.sizes.tile[1] * self.step() / unit;
         unrolled(b, "turn", ceil_div(count, threads), |b, turn| {
             let piece = turn * threads + block.thread();
             let within = below(piece.clone(), count, threads);
@@ -154,18 +177,23 @@ impl Fragments for TensorCores {
         });
     }
 
-    fn clear(&self, b: &mut KernelBuilder, _: &Block<'_>, memory: &Memory) {
+    fn clear(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory) {
         if memory.exchange.is_some() {
             // Blocks may store in each other's memory once all have started; the first tiles are under way meanwhile.
             b.gpu(Gpu::ClusterBarrier);
         }
         memory.sums.clear(b);
+        if let Some(zero) = &memory.zero {
+            let dst = tile(zero.rows, [0.into(), 0.into()], &[TILE, self.deep()]);
+            b.gpu(Gpu::Fill { dst, value: block.input_zero() });
+            clear(b, tile(zero.sums, [0.into(), 0.into()], &[TILE, self.sizes.warp_tile()[1]]));
+        }
     }
 
     fn bring(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, slot: &Expr, k: i64) {
         for (side, outer) in self.corner(block).into_iter().enumerate() {
-            let [row, column] = self.lying(side, outer, (k * TILE).into());
-            let extents = self.lying(side, self.sizes.warp_tile()[side], TILE);
+            let [row, column] = self.lying(side, outer, (k * self.deep()).into());
+            let extents = self.lying(side, self.sizes.warp_tile()[side], self.deep());
             let dst = tile(memory.operands[side], vec![(k % PAIR).into(), 0.into(), 0.into()], &extents);
             b.gpu(Gpu::Move { dst, src: tile(memory.ring[side], vec![slot.clone(), row, column], &extents) });
         }
@@ -178,37 +206,43 @@ impl Fragments for TensorCores {
         };
         for i in 0..m / TILE {
             let sums = tile(memory.sums.buffer, [i.into(), 0.into(), 0.into()], &[TILE, n]);
-            let left = operand(0, self.lying(0, i * TILE, 0), [TILE, TILE]);
-            let right = operand(1, [0, 0], self.lying(1, n, TILE));
+            let left = operand(0, self.lying(0, i * TILE, 0), self.lying(0, TILE, self.deep()));
+            let right = operand(1, [0, 0], self.lying(1, n, self.deep()));
             let transposed = [layouts[0] == Layout::ReductionSlow, layouts[1] == Layout::ReductionFast];
             multiply(b, Unit::Warp, sums, (left, transposed[0]), (right, transposed[1]));
+        }
+        if let Some(zero) = &memory.zero {
+            let [left, sums] = [(zero.rows, self.deep()), (zero.sums, n)]
+                .map(|(buffer, columns)| tile(buffer, [0.into(), 0.into()], &[TILE, columns]));
+            let right = operand(1, [0, 0], self.lying(1, n, self.deep()));
+            multiply(b, Unit::Warp, sums, (left, false), (right, true));
         }
     }
 
     /// As pairs from the registers, or by way of shared memory, sixteen rows at a time, so that a lane stores 16 bytes. In a
     /// cluster each block gets the sums of the rows that it owns, and adds them in the order of the blocks.
     fn store(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, place: [VarId; 2]) {
-        let (sums, piece) = (&memory.sums, self.stored());
+        let piece = self.stored();
         match (&memory.exchange, self.sizes.store) {
             (Some(exchange), _) => {
                 // Four at a time took the 3 x 3 layers of 512 x 7 x 7 12 % longer.
-                self.by_rows(b, block, sums, 1, |b, at, load| exchange.send(b, &block.rank, at, 1, load));
+                self.by_rows(b, block, memory, 1, |b, at, load| exchange.send(b, &block.rank, at, 1, load));
                 let (threads, piece) = (self.cut.threads(), self.cut.stored);
                 exchange.add_up(b, &block.rank, block.thread(), threads, piece, |b, at, sum| {
                     block.write(b, place, at, piece, sum);
                 });
             }
             (None, Store::Direct) => {
-                self.each(b, block, sums, |b, at, sum| block.write(b, place, at, 1, &|_| sum.clone()));
+                self.each(b, block, memory, |b, at, sum| block.write(b, place, at, 1, &|_| sum.clone()));
             }
             (None, Store::Rows) => {
-                self.by_rows(b, block, sums, piece, |b, at, load| block.write(b, place, at, piece, load));
+                self.by_rows(b, block, memory, piece, |b, at, load| block.write(b, place, at, piece, load));
             }
         }
     }
 
     fn give(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, place: [VarId; 2]) {
-        self.each(b, block, &memory.sums, |b, at, sum| {
+        self.each(b, block, memory, |b, at, sum| {
             block.give(b, place, at, |b, partial, to| b.store(partial, to, sum));
         });
     }

@@ -99,7 +99,7 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     };
     // Few rows and many columns: small maps with many channels take up to twice as long as all of the above says. Blocks
     // of later rounds find fewer others at the same rows.
-    let asked = (plan.cut.tiles()[1] * rows * whole.k * 2) as f64;
+    let asked = (plan.cut.tiles()[1] * rows * whole.k * plan.bytes) as f64;
     let at_once = ((gpu.sm_count * together) as f64 / blocks as f64).min(1.0);
     let clocks = clocks + at_once * asked / (ROW_BYTES_PER_CLOCK * rows.min(ROWS_AT_ONCE) as f64);
     let block = clocks / gpu.clock_mhz.max(1) as f64;
@@ -112,11 +112,11 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
 /// Clocks in which a scheduler issues the instructions of all pieces that a block copies in a step.
 fn copy_clocks(plan: &TensorCores) -> f64 {
     let Sizes { tile: [tile_m, tile_n], tile_k, .. } = plan.sizes;
-    let left = tile_m * tile_k / plan.unit;
+    let left = tile_m * plan.step() / plan.unit;
     match plan.right {
         Right::Loop => (left + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS,
         Right::Named { unit, clocks } => {
-            (left as f64 * PIECE_CLOCKS + (tile_n * tile_k / unit) as f64 * clocks) / Cuda::WARP as f64
+            (left as f64 * PIECE_CLOCKS + (tile_n * plan.step() / unit) as f64 * clocks) / Cuda::WARP as f64
         }
     }
 }
@@ -139,7 +139,7 @@ fn traffic(plan: &TensorCores, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
     let rows = group.min(down);
     let columns = ceil_div(at_once, rows).min(across);
     let rows = ceil_div(at_once, columns);
-    let round = 2 * plan.cut.whole.k * (rows * tile_m / plan.taps + columns * tile_n);
+    let round = plan.bytes * plan.cut.whole.k * (rows * tile_m / plan.taps + columns * tile_n);
     (once.max(plan.cut.whole.batch * ceil_div(down * across, at_once) * round)) as f64
 }
 

@@ -8,12 +8,12 @@ use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::pipeline;
 use crate::templates::cuda::product::{Product, widest};
 use crate::templates::cuda::requires;
-use crate::workload::Workload;
+use crate::workload::{WeightZero, Workload};
 
-/// Rows, columns and depth of a product of a warp.
+/// Rows of a product of a warp, and its depth in units of 16 bits.
 pub(super) const TILE: i64 = 16;
-/// Elements of 16 bytes, by which rows of a slot are longer than they need be.
-const PAD: i64 = 8;
+/// Bytes by which rows of a slot are longer than they need be.
+const PAD_BYTES: i64 = 16;
 /// Parts of a step whose operands are in registers at the same time.
 pub(super) const PAIR: i64 = 2;
 /// Registers of a thread beside sums and operands.
@@ -35,6 +35,19 @@ pub fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     Ok(gpu)
 }
 
+/// The device's data, or why it cannot run these kernels, which also multiply `i8` and `u8` with weights that have no zero points.
+pub(super) fn device_of_integers<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
+    if !w.is_quantised() {
+        return device(w, t);
+    }
+    let gpu = requires::device(t)?;
+    requires::needs_cp_async(gpu)?;
+    match w.quant.weight_zero {
+        WeightZero::None => Ok(gpu),
+        _ => Err("for weights without zero points".into()),
+    }
+}
+
 words! {
     /// How the sums of blocks that share a reduction meet.
     enum Reduce {
@@ -50,7 +63,7 @@ knobs! {
     struct Sizes {
         /// Rows and columns of a block's tile.
         pub tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
-        /// The reduction's length in one step.
+        /// The reduction's length in one step, in units of 16 bits: of `i8` and `u8` a step has twice as many terms.
         pub tile_k: i64 = "tile_k" in [16, 32, 64];
         /// Warps of a block along rows and columns.
         pub warps: [i64; 2] = "warps_m" in [1, 2, 4], "warps_n" in [1, 2, 4];
@@ -80,9 +93,10 @@ impl Sizes {
         store: Store::Rows,
     };
 
-    /// The product as these knobs cut it up; `out_bytes` are the bytes of an output element.
-    pub(super) fn cut(&self, whole: Whole, out_bytes: i64) -> Cut {
-        let Sizes { tile, tile_k, warps, stages, split, reduce, group, .. } = *self;
+    /// The product as these knobs cut it up; operands have elements of `bytes` bytes, the output of `out_bytes`.
+    pub(super) fn cut(&self, whole: Whole, bytes: i64, out_bytes: i64) -> Cut {
+        let tile_k = self.tile_k * 2 / bytes;
+        let Sizes { tile, warps, stages, split, reduce, group, .. } = *self;
         let clustered = split > 1 && reduce == Reduce::Cluster;
         let stored = widest(whole.size[1], out_bytes).min(4);
         let warps = warps[0] * warps[1];
@@ -123,16 +137,31 @@ pub struct TensorCores {
     pub(super) neighbours: i64,
     /// The share of steps that blocks leave out, on average.
     pub(super) skipped: f64,
+    /// Bytes of an operand's element, and of the output's.
+    pub(super) bytes: i64,
     pub(super) out_bytes: i64,
+    /// Whether the input has a zero point.
+    pub(super) zero: bool,
     pub(super) sizes: Sizes,
 }
 
 impl TensorCores {
     /// A product cut up, whose left operand has each element `taps` times and is copied `unit` elements at a time.
     pub fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> TensorCores {
-        let (out_bytes, neighbours) = (w.out_dtype.bytes() as i64, whole.size[1]);
-        let cut = sizes.cut(whole, out_bytes);
-        TensorCores { cut, taps, unit, right: Right::Loop, neighbours, skipped: 0.0, out_bytes, sizes }
+        let (bytes, out_bytes, neighbours) = (w.dtype.bytes() as i64, w.out_dtype.bytes() as i64, whole.size[1]);
+        let (cut, right) = (sizes.cut(whole, bytes, out_bytes), Right::Loop);
+        let zero = w.is_quantised() && w.quant.input_zero;
+        TensorCores { cut, taps, unit, right, neighbours, skipped: 0.0, bytes, out_bytes, zero, sizes }
+    }
+
+    /// Elements of the reduction in a product of a warp.
+    pub(super) fn deep(&self) -> i64 {
+        2 * TILE / self.bytes
+    }
+
+    /// Elements of the reduction in a step.
+    pub(super) fn step(&self) -> i64 {
+        self.cut.tile_k
     }
 
     /// How the product is cut up.
@@ -147,10 +176,10 @@ impl TensorCores {
 
     /// Rows of an operand's tile in the ring, and elements from one to the next.
     pub(super) fn slot(&self, side: usize) -> [i64; 2] {
-        let Sizes { tile, tile_k, .. } = self.sizes;
+        let (tile, pad) = (self.sizes.tile, PAD_BYTES / self.bytes);
         match self.cut.whole.layouts[side] {
-            Layout::ReductionFast => [tile[side], tile_k + PAD],
-            Layout::ReductionSlow => [tile_k, tile[side] + PAD],
+            Layout::ReductionFast => [tile[side], self.step() + pad],
+            Layout::ReductionSlow => [self.step(), tile[side] + pad],
         }
     }
 
@@ -174,17 +203,18 @@ impl TensorCores {
             false => 0,
         };
         let slot: i64 = (0..2).map(|side| self.slot(side).iter().product::<i64>()).sum();
-        2 * stages * slot + sums + 64
+        self.bytes * stages * slot + sums + 64
     }
 
     /// Pieces of the left operand that a thread copies in a step.
     pub(super) fn copied_rows(&self) -> i64 {
-        ceil_div(self.sizes.tile[0] * self.sizes.tile_k / self.unit, self.cut.threads())
+        ceil_div(self.sizes.tile[0] * self.step() / self.unit, self.cut.threads())
     }
 
     pub(super) fn registers(&self) -> i64 {
         let [m, n] = self.sizes.warp_tile();
-        let narrow = |unit: i64, pieces: i64| if is_narrow(unit, DType::F16) { pieces } else { 0 };
+        let narrow = |unit: i64, pieces: i64| if self.is_narrow(unit) { pieces } else { 0 };
+        let zero = if self.zero { n / 2 } else { 0 };
         let right = match self.right {
             Right::Loop => 0,
             Right::Named { unit, .. } => {
@@ -194,13 +224,18 @@ impl TensorCores {
             }
         };
         let left = ROW_REGISTERS * self.copied_rows() + narrow(self.unit, self.copied_rows());
-        m * n / 32 + PAIR * (m + n) / 4 + left + right + OTHER_REGISTERS
+        m * n / 32 + PAIR * (m + n) / 4 + zero + left + right + OTHER_REGISTERS
     }
 
     /// Whether an operand goes through registers on its way to the ring.
     pub(super) fn is_held(&self) -> bool {
-        let right = matches!(self.right, Right::Named { unit, .. } if is_narrow(unit, DType::F16));
-        right || is_narrow(self.unit, DType::F16)
+        let right = matches!(self.right, Right::Named { unit, .. } if self.is_narrow(unit));
+        right || self.is_narrow(self.unit)
+    }
+
+    /// Whether pieces of so many elements go through registers.
+    fn is_narrow(&self, unit: i64) -> bool {
+        is_narrow(unit, if self.bytes == 1 { DType::I8 } else { DType::F16 })
     }
 
     /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
@@ -211,6 +246,6 @@ impl TensorCores {
 
     /// Pieces of the right operand that a thread copies in a step, of `unit` elements.
     pub(super) fn right_pieces(&self, unit: i64) -> i64 {
-        ceil_div(self.sizes.tile[1] * self.sizes.tile_k / unit, self.cut.threads())
+        ceil_div(self.sizes.tile[1] * self.step() / unit, self.cut.threads())
     }
 }

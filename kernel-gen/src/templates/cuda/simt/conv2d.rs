@@ -3,6 +3,7 @@
 use super::hwcn::{self, Images};
 use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
+use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::widest;
@@ -31,7 +32,7 @@ fn plan(c: &Conv2d, sizes: Sizes) -> MultiplyAdds {
     if c.layout == ConvLayout::Hwcn {
         return hwcn::plan(c, sizes);
     }
-    let cut = sizes.cut(PixelRows::whole(c));
+    let cut = sizes.cut(PixelRows::whole(c, Layout::ReductionSlow));
     let (row_registers, units) = (ROW_REGISTERS, [1, widest(c.co_per_group(), 4)]);
     let plan = MultiplyAdds { cut, units, row_registers, skipped: 0.0, step_issues: STEP_ISSUES, sizes };
     // Taps that change within a step are found for each piece, others for each pixel, unless it always has all.

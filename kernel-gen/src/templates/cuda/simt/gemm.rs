@@ -44,7 +44,7 @@ impl Family for SimtGemm {
     }
 
     fn kernel(case: &Case<'_, Products>, plan: &MultiplyAdds) -> Result<Scheduled, TemplateError> {
-        let gemm = Gemm { workload: case.w, m: case.problem.m, cut: plan.cut, units: plan.units };
+        let gemm = Gemm { workload: case.w, m: case.problem.m, cut: plan.cut, units: plan.units, turned: false };
         built(case.problem.with(gemm, |product| plan.kernel(product)), [])
     }
 }

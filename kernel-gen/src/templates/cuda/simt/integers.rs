@@ -11,7 +11,7 @@ use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::product::{Column, Element, Gemm, Piece, Product};
 use crate::templates::cuda::requires;
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Matmul, Op, Param, Quant, Role, Workload};
+use crate::workload::{Matmul, Op, Param, Role, Workload};
 
 /// Products of `i8` and `u8` without zero points, batched or not, whose operands both have rows along the reduction. See the module's text
 /// of [`super`] for the form and for the knobs; terms are words.
@@ -44,12 +44,7 @@ impl Product for Words<'_> {
     }
 
     fn operand_types(&self) -> [DType; 2] {
-        let w = self.workload();
-        [w.dtype, w.quant.weight].map(|dtype| dtype.word().unwrap_or(dtype))
-    }
-
-    fn sums(&self) -> DType {
-        DType::I32
+        self.workload().operand_types().map(|dtype| dtype.word().unwrap_or(dtype))
     }
 
     fn units(&self) -> [i64; 2] {
@@ -88,9 +83,10 @@ impl Family for SimtIntegers {
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         requires::needs_cp_async(requires::device(t)?)?;
         let Op::Matmul(m) = w.op else { return Err("for matrix products".into()) };
-        if !w.is_quantised() || w.quant != (Quant { weight: w.quant.weight, ..Quant::default() }) {
-            return Err("for integers of eight bits without zero points".into());
+        if !w.is_quantised() {
+            return Err("for integers of eight bits".into());
         }
+        requires::no_zero_points(w)?;
         if m.trans_a || !m.trans_b || m.k % 4 != 0 {
             return Err("for rows of whole words along the reduction".into());
         }
@@ -107,7 +103,7 @@ impl Family for SimtIntegers {
     }
 
     fn kernel(case: &Case<'_, Matmul>, plan: &MultiplyAdds) -> Result<Scheduled, TemplateError> {
-        let gemm = Gemm { workload: case.w, m: case.problem, cut: plan.cut, units: plan.units };
+        let gemm = Gemm { workload: case.w, m: case.problem, cut: plan.cut, units: plan.units, turned: false };
         built(plan.kernel(&Words(gemm)), [])
     }
 }

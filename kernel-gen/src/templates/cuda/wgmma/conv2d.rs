@@ -12,7 +12,7 @@ use super::model::Shape;
 use super::parts::Reduction;
 use super::plan::{BUFFERS, Depth, Sizes, Store, depth, device, each_step, multiplied, whole_units};
 use super::ring::{Layout, Part, Ring, Steps};
-use super::{model, turned};
+use super::{model, plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::space::Value;
@@ -22,10 +22,11 @@ use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::requires::convolution;
 use crate::templates::cuda::taps;
 use crate::templates::cuda::taps::{MOST_STRIDE, taps_met};
+use crate::templates::cuda::turned;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
-/// Convolutions in NHWC with one group, of f16 and bf16, and in the class tf32 of f32. See the module's text; beyond its
+/// Convolutions in NHWC with one group, of f16 and bf16, of f32 in the class tf32, and of i8 and u8 without zero points. See the module's text; beyond its
 /// knobs, `tile_h` and `tile_w` are the rows and columns of output pixels in a tile, whose other rows are images.
 pub struct WgmmaConv2d;
 
@@ -128,6 +129,7 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
 
 impl Family for WgmmaConv2d {
     const NAME: &'static str = "wgmma_conv2d";
+    const TAKES_INTEGERS: bool = true;
     const VERSION: u32 = 3;
     const LIMITS: &'static str = super::plan::LIMITS;
     const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
@@ -216,7 +218,7 @@ pub struct Convolution<'w> {
 impl Convolution<'_> {
     /// Whether the weights are turned around when they are packed.
     fn turns(&self) -> bool {
-        turned::turns(self.workload, self.sizes.bn, self.c.co)
+        plan::turns(self.workload, self.sizes.bn, self.c.co)
     }
 
     /// The steps of a block's part of the reduction: taps and channels of each are what its number says.

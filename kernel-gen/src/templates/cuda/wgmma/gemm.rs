@@ -4,20 +4,21 @@ use super::block::{Block, Box, Element, Feed, Product};
 use super::kernel::kernel;
 use super::model::Shape;
 use super::parts::Reduction;
-use super::plan::{BUFFERS, Depth, Sizes, Store, depth, device, each_step, multiplied, unit};
+use super::plan::{BUFFERS, Depth, Sizes, Store, depth, device, each_step, multiplied, takes_any_order, unit};
 use super::ring::{Layout, Part, Ring, Steps};
-use super::{model, ring, turned};
+use super::{model, plan, ring};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{DType, Expr, VarId};
+use crate::ir::{Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, up_to};
 use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::turned;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
-/// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and in the class tf32 of f32, whose left
-/// operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
+/// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and of f32 in the class tf32 and of i8 and u8 without
+/// zero points, whose left operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
 /// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
 
@@ -48,7 +49,7 @@ fn flat(shape: Vec<i64>) -> Vec<i64> {
 
 /// Whether the right operand is turned around when it is packed, for tiles of so many columns.
 fn turns(w: &Workload, m: &Matmul, columns: i64) -> bool {
-    !m.trans_b && m.k % unit(w) == 0 && turned::turns(w, columns, m.n)
+    !m.trans_b && m.k % unit(w) == 0 && plan::turns(w, columns, m.n)
 }
 
 /// Whether the copy engine can bring so many columns of the right operand: without turning, only whole blocks of them.
@@ -89,6 +90,7 @@ fn reduction(w: &Workload, m: &Matmul, cuda: &Cuda) -> Reduction {
 
 impl Family for WgmmaGemm {
     const NAME: &'static str = "wgmma_gemm";
+    const TAKES_INTEGERS: bool = true;
     const VERSION: u32 = 3;
     const LIMITS: &'static str = super::plan::LIMITS;
     const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
@@ -99,11 +101,11 @@ impl Family for WgmmaGemm {
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;
         let m = product_of(w).ok_or("for matrix products and for pointwise convolutions in NHWC with one group")?;
-        if w.dtype == DType::F32 && m.trans_a {
-            return Err("the reduction of a left operand in f32 must be its fast dimension".into());
+        if !takes_any_order(w.dtype) && m.trans_a {
+            return Err(format!("the reduction of a left operand in {} must be its fast dimension", w.dtype));
         }
         // The copy engine wants rows of whole 16-byte units.
-        let right = if m.trans_b || w.dtype == DType::F32 { m.k } else { m.n };
+        let right = if m.trans_b || !takes_any_order(w.dtype) { m.k } else { m.n };
         let (rows, unit) = ([if m.trans_a { m.m } else { m.k }, right], unit(w));
         match rows.iter().find(|n| *n % unit != 0) {
             Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),

@@ -7,7 +7,7 @@ use super::residual::Residual;
 use super::stage::Stage;
 use super::store::Sums;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, DType, Expr, Gpu, Kernel, Scope, Stmt, Unit, VarId};
+use crate::ir::{Barrier, Expr, Gpu, Kernel, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::cuda::instructions::clear;
 use crate::templates::cuda::launch::{cluster, grid, threads};
@@ -40,7 +40,7 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
 impl Block<'_> {
     /// All that a thread does.
     fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64) {
-        let sizes = self.sizes;
+        let (sizes, w) = (self.sizes, self.product.workload());
         let each_tile = |b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, VarId, &[Expr])| {
             each_round(b, items, (self.index, clusters), |b, round, item| {
                 let place = self.product.place(b, item, &self.rank);
@@ -86,7 +86,7 @@ impl Block<'_> {
         let consume = |b: &mut KernelBuilder| {
             let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP) - 1);
             let shape = [sizes.row_blocks, 64, sizes.bn];
-            let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
+            let acc = b.alloc("acc", w.sums(), &shape, Scope::Fragment(Unit::Warpgroup));
             let first = first(consumer);
             feed.begin_consuming(b);
             let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {

@@ -8,7 +8,7 @@
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
 //! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 or 16 where a tile has fewer)
-//! and multiplied transposed. Weights whose blocks would lie across lines of memory are packed before (`turned.rs`). What a
+//! and multiplied transposed. Weights whose blocks would lie across lines of memory are packed before (`cuda/turned.rs`). What a
 //! reduction leaves for its last step is multiplied as far as it goes.
 //! The copy engine takes as long for rows that do not exist: where a tap's channels leave 32 or 64 bytes, these have short rows
 //! of their own in a slot, and come with the last whole step (96 channels are one step of 64 and 32).
@@ -45,7 +45,6 @@ mod residual;
 mod ring;
 mod stage;
 mod store;
-mod turned;
 mod window;
 
 pub use conv2d::WgmmaConv2d;

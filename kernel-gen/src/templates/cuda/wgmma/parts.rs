@@ -8,7 +8,7 @@
 use super::block::Block;
 use super::plan::{Cluster, PART_PAD, PART_ROWS, SPLITS, Sizes, Store, columns, narrow};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
+use crate::ir::{BufferId, Expr, LoopKind, Scope};
 use crate::space::Value;
 use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
@@ -99,8 +99,9 @@ impl Parts {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Parts> {
         let Sizes { bn, split, .. } = block.sizes;
         (split > 1).then(|| {
-            let exchange = Exchange::make(b, block.thread.into(), split, [PART_ROWS, bn]);
-            Parts { rows: b.alloc("rows", DType::F32, &[PART_ROWS, bn + PART_PAD], Scope::Shared), exchange }
+            let sums = block.product.workload().sums();
+            let exchange = Exchange::make(b, block.thread.into(), split, [PART_ROWS, bn], sums);
+            Parts { rows: b.alloc("rows", sums, &[PART_ROWS, bn + PART_PAD], Scope::Shared), exchange }
         })
     }
 

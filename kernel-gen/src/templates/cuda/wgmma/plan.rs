@@ -17,6 +17,8 @@ pub(super) const LIMITS: &str = "sums fit in registers, the ring in shared memor
                                  reduction, and a tile's rows are boxes of pixels; the copy engine stores rows of whole 16-byte units";
 /// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
 pub(super) const ROW_BYTES: i64 = 128;
+/// Bytes of a line of memory.
+const LINE_BYTES: i64 = 128;
 /// Bytes of the reduction that an instruction multiplies.
 const INSTRUCTION_BYTES: i64 = 32;
 /// Elements along a dimension that the copy engine brings at a time.
@@ -44,10 +46,28 @@ pub(super) fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String
     requires::needs_wgmma(cuda)?;
     match (w.dtype, w.math) {
         (DType::F16 | DType::Bf16, _) | (DType::F32, Math::Tf32) => Ok(cuda),
-        (dtype, math) => {
-            Err(format!("multiplies f16 and bf16, and f32 in the class tf32, not {dtype} in {}", math.name()))
-        }
+        (DType::I8 | DType::U8, _) => requires::no_zero_points(w).map(|()| cuda),
+        (dtype, math) => Err(format!(
+            "multiplies f16 and bf16, f32 in the class tf32, and i8 and u8, not {dtype} in {}",
+            math.name()
+        )),
     }
+}
+
+/// Whether tensor cores multiply operands of the type as they lie, whatever their fast dimension: those of 16 bits. Of others the
+/// reduction must be the fast dimension.
+pub(super) fn takes_any_order(dtype: DType) -> bool {
+    dtype.bytes() == 2
+}
+
+/// Whether weights are turned around when they are packed ([`turned`]), for tiles of `columns` columns, where in memory a row has `outputs`
+/// elements. Of elements of 16 bits the copy engine brings rows of 128 bytes, and takes twice as long for those that lie across two
+/// lines of memory: the weights of 1000 outputs, whose rows begin anywhere, or of tiles of 112 columns.
+///
+/// [`turned`]: crate::templates::cuda::turned
+pub(super) fn turns(w: &Workload, columns: i64, outputs: i64) -> bool {
+    let line = LINE_BYTES / w.dtype.bytes() as i64;
+    !takes_any_order(w.dtype) || columns >= line && (columns % line != 0 || outputs % line != 0)
 }
 
 /// Elements of the reduction in one step.
@@ -337,7 +357,7 @@ impl Room {
     }
 }
 
-/// Whether the epilogue adds a residual.
+/// Whether the epilogue adds a residual to sums in registers: those of integers are other numbers than the residual.
 pub(super) fn adds_residual(w: &Workload) -> bool {
-    w.epilogue.contains(&Epilogue::ResidualAdd)
+    !w.is_quantised() && w.epilogue.contains(&Epilogue::ResidualAdd)
 }

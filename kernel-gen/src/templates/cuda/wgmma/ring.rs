@@ -77,20 +77,22 @@ pub(super) struct Ring<'p> {
 impl<'p> Ring<'p> {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>, product: &'p dyn Steps) -> Ring<'p> {
         let (sizes, layouts, thread) = (block.sizes, product.layouts(), block.thread);
-        let (dtype, depth) = (product.workload().dtype, depth(product.workload()));
-        let held = |b: &mut KernelBuilder, name: &str, layout: Layout, [rows, depth]: [i64; 2]| {
+        let (w, depth) = (product.workload(), depth(product.workload()));
+        let bytes = w.dtype.bytes() as i64;
+        let held = |b: &mut KernelBuilder, side: usize, name: &str, [rows, depth]: [i64; 2]| {
+            let (dtype, layout) = (w.operand_types()[side], layouts[side]);
             let shape = match layout {
                 Layout::ReductionFast => vec![sizes.stages, rows, depth],
                 Layout::ReductionSlow => vec![sizes.stages, rows / block_of(rows), depth, block_of(rows)],
             };
             let row = shape[shape.len() - 1];
-            b.alloc_swizzled(name, dtype, &shape, row as u32 * dtype.bytes() as u32)
+            b.alloc_swizzled(name, dtype, &shape, (row * bytes) as u32)
         };
         let both = |b: &mut KernelBuilder, names: [&str; 2], depth: i64| {
-            [held(b, names[0], layouts[0], [sizes.bm(), depth]), held(b, names[1], layouts[1], [sizes.bn, depth])]
+            [held(b, 0, names[0], [sizes.bm(), depth]), held(b, 1, names[1], [sizes.bn, depth])]
         };
         let operands = both(b, ["left_slots", "right_slots"], depth);
-        let tail = sizes.tail / dtype.bytes() as i64;
+        let tail = sizes.tail / bytes;
         let tails = (tail > 0).then(|| both(b, ["left_tails", "right_tails"], tail));
         let users = sizes.consumers / sizes.tiles_at_once() * sizes.cluster.blocks();
         let slots = Slots::make(b, thread, sizes.stages, [1, users], |_| {});

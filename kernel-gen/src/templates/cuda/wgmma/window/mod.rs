@@ -24,14 +24,14 @@ mod model;
 mod plan;
 
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
+use crate::ir::{Expr, GROUP_ROWS, VarId};
 use crate::space::Value;
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, Search, built, numbers};
 use crate::templates::cuda::requires;
 use crate::templates::cuda::wgmma::block::{Block, Box, Element, Feed, Product};
 use crate::templates::cuda::wgmma::kernel::kernel;
-use crate::templates::cuda::wgmma::plan::{columns, device, whole_units};
+use crate::templates::cuda::wgmma::plan::{columns, device, takes_any_order, whole_units};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 use plan::{Choice, Convolution, MOST_TAPS, convolution, sensible};
@@ -50,7 +50,7 @@ impl Family for WgmmaWindow {
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let cuda = device(w, t)?;
         let c = requires::convolution(w)?;
-        if c.layout != ConvLayout::Nhwc || c.groups != 1 || w.dtype == DType::F32 {
+        if c.layout != ConvLayout::Nhwc || c.groups != 1 || !takes_any_order(w.dtype) {
             return Err("for 16 bits in NHWC with one group".into());
         }
         if c.stride != [1, 1] || c.kh * c.kw == 1 {

@@ -1,25 +1,15 @@
 //! Weights whose reduction is made their fast dimension when they are packed.
 //!
-//! Tensor cores take elements of 32 bits from shared memory along the reduction only. Of those of 16 bits the copy engine brings
-//! rows of 128 bytes, and takes twice as long for those that lie across two lines of memory: the weights of 1000 outputs, whose
-//! rows begin anywhere, or of tiles of 112 columns.
+//! Tensor cores take elements of 32 and of 8 bits from shared memory along the reduction only.
 
+use super::launch::pack_rows;
+use super::requires::weights;
 use crate::ir::{DType, Expr, UnOp};
-use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::requires::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Param, Workload};
 
-/// Bytes of a line of memory, and of a row that the copy engine brings.
-const LINE_BYTES: i64 = 128;
 /// Threads of a block that packs.
 const THREADS: i64 = 128;
-
-/// Whether weights are turned around for tiles of `columns` columns, where in memory a row has `outputs` elements.
-pub(super) fn turns(w: &Workload, columns: i64, outputs: i64) -> bool {
-    let line = LINE_BYTES / w.dtype.bytes() as i64;
-    w.dtype == DType::F32 || columns >= line && (columns % line != 0 || outputs % line != 0)
-}
 
 /// A shape whose last two dimensions have changed places.
 pub(super) fn shape(of: &[i64]) -> Vec<i64> {
