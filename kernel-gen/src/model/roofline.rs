@@ -17,13 +17,20 @@ impl Roofline {
     /// The limits of a target for the arithmetic of a workload; on a CPU with that number of threads.
     pub fn new(workload: &Workload, target: &Target, threads: u32) -> Roofline {
         match &target.device {
-            Device::Cpu(cpu) => Roofline {
-                peak_gflops: (cpu.f32_flops_per_cycle() * cpu.clock_mhz) as f64 * f64::from(threads.max(1)) / 1e3,
-                bandwidth_gb_s: cpu.bandwidth_gb_s,
-            },
+            Device::Cpu(cpu) => {
+                // Of bytes an instruction of such a level (`vpdpbusd`) adds up four products a lane.
+                let products = if workload.is_quantised() && cpu.integers_only { 4 } else { 1 };
+                let flops = products * cpu.f32_flops_per_cycle() * cpu.clock_mhz;
+                Roofline {
+                    peak_gflops: flops as f64 * f64::from(threads.max(1)) / 1e3,
+                    bandwidth_gb_s: cpu.bandwidth_gb_s,
+                }
+            }
             Device::Cuda(cuda) => {
                 let tensor = match (workload.dtype, workload.math) {
                     (DType::F16 | DType::Bf16, _) => cuda.f16_flops_per_sm_clock,
+                    // Twice as many are in an instruction's operands, of which it takes as many bytes a clock.
+                    (DType::I8 | DType::U8, _) => 2 * cuda.f16_flops_per_sm_clock,
                     (_, Math::Tf32) => cuda.tf32_flops_per_sm_clock,
                     _ => 0,
                 };
@@ -62,6 +69,8 @@ mod tests {
         let f16 = Roofline::new(&product.clone().with_dtype(DType::F16), h100, 1);
         assert!((f32.peak_gflops / 61_840.0 - 1.0).abs() < 0.01, "{}", f32.peak_gflops);
         assert!((f16.peak_gflops / f32.peak_gflops - 16.0).abs() < 1e-9);
+        let bytes = Roofline::new(&product.clone().with_dtype(DType::I8), h100, 1);
+        assert!((bytes.peak_gflops / f16.peak_gflops - 2.0).abs() < 1e-9);
         // 137.4 GFLOP at 61.8 TFLOP/s; the 201 MB take 60 us.
         assert!((f32.floor_us(&product) / 2222.0 - 1.0).abs() < 0.01, "{}", f32.floor_us(&product));
         let thin = Workload::f32(Matmul::new(1, 4096, 4096));

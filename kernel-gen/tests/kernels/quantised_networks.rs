@@ -153,6 +153,22 @@ fn published_tests_on_integers_give_the_published_results() {
     assert!(all.left_out.iter().all(|test| !test.reason.is_empty() && !test.name.is_empty()));
 }
 
+/// Padding stands for the zero point, so where there is some not every sum has all weights.
+#[test]
+fn a_zero_point_of_an_input_without_padding_goes_into_the_bias() {
+    let all = cases();
+    for (name, kept) in [("test_convinteger_without_padding", false), ("test_convinteger_with_padding", true)] {
+        let case = all.case.iter().find(|case| case.name == name).expect("a published test");
+        let program = read(&model_of(case, &[0])).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let convolution = program.steps.iter().find(|step| step.workload.conv2d().is_some()).expect("a convolution");
+        let (quant, steps) = (convolution.workload.quant, &convolution.workload.epilogue);
+        assert_eq!((quant.input_zero, steps.is_empty()), (kept, kept), "{name}: {}", convolution.workload.key());
+        // Weights that come when the network runs have sums that nobody knows before.
+        let program = read(&model_of(case, &[0, 1])).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(program.steps.iter().any(|step| step.workload.quant.input_zero), "{name}");
+    }
+}
+
 #[test]
 fn what_scales_and_zero_points_cannot_be_is_said_in_one_line() {
     let all = cases();

@@ -78,6 +78,11 @@ impl Call {
         self
     }
 
+    /// Whether it has padding around its input.
+    pub(super) fn pads(&self) -> bool {
+        self.keys.iter().any(|(name, all)| *name == "padding" && all.iter().any(|n| *n != 0))
+    }
+
     /// With a key of a number.
     pub(super) fn number(self, name: &'static str, value: f32) -> Result<Call, Fault> {
         Ok(self.key(name, &[number(name, value)?.to_size()]))

@@ -53,16 +53,23 @@ fn one_zero(b: &mut Builder, id: ValueId, what: &str) -> Result<ValueId, Fault> 
     }
 }
 
-/// The operator on integers: `zeros` are where the zero points of input and weight stand.
+/// The operator on integers, with its bias: `zeros` are where the zero points of input and weight stand, `axis` is that of the weights'
+/// output channels.
 fn integers(
     b: &mut Builder,
     call: Call,
-    [x, w]: [ValueId; 2],
+    ([x, w], axis): ([ValueId; 2], usize),
     zeros: [Option<ValueId>; 2],
-    channels: i64,
+    bias: Option<ValueId>,
 ) -> Result<Call, Fault> {
-    let (dtype, weight) = (bytes(b, x)?, bytes(b, w)?);
-    let input = zeros[0].map(|id| one_zero(b, id, "zero points of its input")).transpose()?;
+    let (dtype, weight, channels) = (bytes(b, x)?, bytes(b, w)?, b.shape(w)[axis]);
+    let mut input = zeros[0].map(|id| one_zero(b, id, "zero points of its input")).transpose()?;
+    let mut bias = bias;
+    if let (Some(id), None, false) = (input, zeros[1], call.pads())
+        && let Some(whole) = bias_with_zero(b, (w, axis), id, bias)
+    {
+        (input, bias) = (None, Some(whole));
+    }
     let weight_zero = match zeros[1].map(|id| b.program.elements(id)) {
         None => WeightZero::None,
         Some(1) => WeightZero::Tensor,
@@ -73,7 +80,34 @@ fn integers(
         }
     };
     let quant = Quant { weight, input_zero: input.is_some(), weight_zero };
-    Ok(call.integers(dtype, quant, input.into_iter().chain(zeros[1])))
+    let call = call.integers(dtype, quant, input.into_iter().chain(zeros[1]));
+    Ok(match bias {
+        Some(bias) => call.then(Epilogue::Bias, &[bias]),
+        None => call,
+    })
+}
+
+/// The bias of sums of `x w` that are to be sums of `(x - zero) w`, where every sum has all weights of its channel: less `zero` times the
+/// sum of these. None where something is not known when the model is compiled, or an `i32` does not hold it.
+fn bias_with_zero(
+    b: &mut Builder,
+    (w, axis): (ValueId, usize),
+    zero: ValueId,
+    bias: Option<ValueId>,
+) -> Option<ValueId> {
+    let known = |b: &Builder, id: ValueId| b.constant(id)?.to_integers();
+    let (weights, zero, shape) = (known(b, w)?, *known(b, zero)?.first()?, b.shape(w));
+    let (inner, channels) = (shape[axis + 1..].iter().product::<i64>() as usize, shape[axis] as usize);
+    let mut all = match bias {
+        Some(id) => known(b, id)?,
+        None => vec![0; channels],
+    };
+    // The products of a batch have weights of their own.
+    if axis > 1 || all.len() != channels {
+        return None;
+    }
+    weights.iter().enumerate().for_each(|(i, weight)| all[i / inner % channels] -= zero * weight);
+    all.iter().all(|value| i32::try_from(*value).is_ok()).then(|| b.add_constant(Tensor::integers(&[shape[axis]], all)))
 }
 
 /// `requantize` with what the scales of input, weights and output make of a sum.
@@ -109,10 +143,9 @@ fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(ValueId, DT
 /// `ConvInteger`: input, weights and their zero points.
 pub(super) fn conv_integer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let operands = [required(x, 0)?, required(x, 1)?];
-    let channels = b.shape(operands[1])[0];
     let (call, line) = convolution(b, node, operands[0], operands[1])?;
     let zeros = [2, 3].map(|at| zero(b, x, at));
-    let call = integers(b, call, operands, zeros, channels)?;
+    let call = integers(b, call, (operands, 0), zeros, None)?;
     let y = b.compute(call)?;
     if line { without_row(b, y) } else { Ok(y) }
 }
@@ -123,17 +156,14 @@ pub(super) fn qlinear_conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) 
     let channels = b.shape(operands[1])[0];
     let (call, line) = convolution(b, node, operands[0], operands[1])?;
     let zeros = [2, 5].map(|at| zero(b, x, at));
-    let mut call = integers(b, call, operands, zeros, channels)?;
-    if let Some(bias) = x.get(8).copied().flatten() {
-        call = call.then(Epilogue::Bias, &[bias]);
-    }
+    let call = integers(b, call, (operands, 0), zeros, x.get(8).copied().flatten())?;
     let output = [6, 7].map(|at| x.get(at).copied().flatten());
     let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, channels)?;
     let y = b.compute(call)?;
     if line { without_row(b, y) } else { Ok(y) }
 }
 
-/// A product of matrices, or of a batch: the call, the columns, and the shape of the result.
+/// A product of matrices, or of a batch: the call, the operands, the columns, and the shape of the result.
 fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2], i64, Vec<i64>), Fault> {
     let (left, right) = (b.shape(a), b.shape(w));
     let ([.., rows, depth], [.., depth_of_b, columns]) = (&left[..], &right[..]) else {
@@ -162,9 +192,10 @@ fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2
 
 /// `MatMulInteger`.
 pub(super) fn matmul_integer(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let (call, operands, columns, shape) = product(b, required(x, 0)?, required(x, 1)?)?;
+    let (call, operands, _, shape) = product(b, required(x, 0)?, required(x, 1)?)?;
     let zeros = [2, 3].map(|at| zero(b, x, at));
-    let call = integers(b, call, operands, zeros, columns)?;
+    let axis = b.shape(operands[1]).len() - 1;
+    let call = integers(b, call, (operands, axis), zeros, None)?;
     let y = b.compute(call)?;
     b.view(y, &shape)
 }
@@ -173,7 +204,8 @@ pub(super) fn matmul_integer(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -
 pub(super) fn qlinear_matmul(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (call, operands, columns, shape) = product(b, required(x, 0)?, required(x, 3)?)?;
     let zeros = [2, 5].map(|at| zero(b, x, at));
-    let call = integers(b, call, operands, zeros, columns)?;
+    let axis = b.shape(operands[1]).len() - 1;
+    let call = integers(b, call, (operands, axis), zeros, None)?;
     let output = [6, 7].map(|at| x.get(at).copied().flatten());
     let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
     let y = b.compute(call)?;
@@ -195,10 +227,8 @@ pub(super) fn qgemm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     let call = Call::new("matmul", &operands).key("a", &left).key("b", &right);
     let call = call.flag("trans_a", trans_a).flag("trans_b", trans_b);
     let zeros = [2, 5].map(|at| zero(b, x, at));
-    let mut call = integers(b, call, operands, zeros, columns)?;
-    if let Some(bias) = x.get(6).copied().flatten() {
-        call = call.then(Epilogue::Bias, &[bias]);
-    }
+    let axis = usize::from(!trans_b);
+    let call = integers(b, call, (operands, axis), zeros, x.get(6).copied().flatten())?;
     let output = [7, 8].map(|at| x.get(at).copied().flatten());
     let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
     b.compute(call)

@@ -86,7 +86,7 @@ pub trait Plan {
     /// Predicted microseconds; infinite where not even one block fits.
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64;
 
-    /// Leaves the values of a knob that are of use, where this is the plan of [`Family::SMALLEST`].
+    /// Leaves the values of a knob that are of use, where this is the plan of [`Family::smallest`].
     fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
         let _ = (gpu, knob, values);
     }
@@ -104,7 +104,7 @@ pub trait Family: Send + Sync + 'static {
     const TAKES_INTEGERS: bool = false;
     /// [`Template::longest_early_us`].
     const LONGEST_EARLY_US: f64 = 4.0;
-    /// Knobs that fit wherever any do; none where the family has its own [`check`](Family::check).
+    /// What [`smallest`](Family::smallest) is for every problem, if it does not depend on that.
     const SMALLEST: Option<Self::Knobs> = None;
 
     /// What the family reads of a workload.
@@ -117,13 +117,19 @@ pub trait Family: Send + Sync + 'static {
     /// The problem, or the reason why the family does not take the workload, as half a sentence.
     fn problem(w: &Workload, t: &Target) -> Result<Self::Problem, String>;
 
+    /// Knobs that fit if any do; none where the family has its own [`check`](Family::check).
+    fn smallest(case: &Case<'_, Self::Problem>) -> Option<Self::Knobs> {
+        let _ = case;
+        Self::SMALLEST
+    }
+
     /// Whether some config may fit; otherwise the reason, as half a sentence.
     fn check(case: &Case<'_, Self::Problem>) -> Result<(), String> {
         let fits = |knobs| Self::plan(case, knobs).is_ok_and(|plan| plan.fits(case.gpu));
-        if Self::SMALLEST.is_none_or(fits) { Ok(()) } else { Err(Self::too_large(case)) }
+        if Self::smallest(case).is_none_or(fits) { Ok(()) } else { Err(Self::too_large(case)) }
     }
 
-    /// Why not even [`SMALLEST`](Family::SMALLEST) fits, as half a sentence.
+    /// Why not even [`smallest`](Family::smallest) fits, as half a sentence.
     fn too_large(case: &Case<'_, Self::Problem>) -> String {
         let _ = case;
         "no tile fits the device".into()
@@ -131,7 +137,7 @@ pub trait Family: Send + Sync + 'static {
 
     /// Narrows the declared values of a knob to those that are of use for the problem. A knob without values is left out.
     fn narrow(case: &Case<'_, Self::Problem>, knob: &str, values: &mut Vec<Value>) {
-        let smallest = Self::SMALLEST.and_then(|knobs| Self::plan(case, knobs).ok());
+        let smallest = Self::smallest(case).and_then(|knobs| Self::plan(case, knobs).ok());
         smallest.into_iter().for_each(|plan| plan.narrow(case.gpu, knob, values));
     }
 
@@ -145,8 +151,7 @@ pub trait Family: Send + Sync + 'static {
 
     /// How the default config is chosen.
     fn search(case: &Case<'_, Self::Problem>) -> Search<Self::Knobs> {
-        let _ = case;
-        Self::SMALLEST.map_or(Search::All, Search::from)
+        Self::smallest(case).map_or(Search::All, Search::from)
     }
 
     /// [`Template::reach`].

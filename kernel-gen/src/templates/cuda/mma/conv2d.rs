@@ -33,7 +33,6 @@ fn packed_layout(w: &Workload) -> Layout {
 impl Family for MmaConv2d {
     const NAME: &'static str = "mma_conv2d";
     const TAKES_INTEGERS: bool = true;
-    const SMALLEST: Option<Sizes> = Some(Sizes::SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = TensorCores;
@@ -59,6 +58,12 @@ impl Family for MmaConv2d {
             return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
         }
         Ok(c)
+    }
+
+    /// Single channels are many pieces, so they want many threads.
+    fn smallest(case: &Case<'_, Conv2d>) -> Option<Sizes> {
+        let narrow = unit(case.w, &case.problem) == 1;
+        Some(if narrow { Sizes { warps: [2, 2], ..Sizes::SMALLEST } } else { Sizes::SMALLEST })
     }
 
     fn too_large(case: &Case<'_, Conv2d>) -> String {

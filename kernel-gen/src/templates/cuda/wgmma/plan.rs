@@ -357,7 +357,14 @@ impl Room {
     }
 }
 
-/// Whether the epilogue adds a residual to sums in registers: those of integers are other numbers than the residual.
+/// The step of the epilogue that adds a residual and leaves what fits where the sums were: numbers, or integers that are rounded. Sums of
+/// integers that became numbers do not.
+pub(super) fn residual_step(w: &Workload) -> Option<usize> {
+    let adds = if w.is_quantised() { Epilogue::RequantizeAdd } else { Epilogue::ResidualAdd };
+    w.epilogue.iter().position(|step| *step == adds)
+}
+
+/// Whether the copy engine brings a residual.
 pub(super) fn adds_residual(w: &Workload) -> bool {
-    !w.is_quantised() && w.epilogue.contains(&Epilogue::ResidualAdd)
+    residual_step(w).is_some()
 }

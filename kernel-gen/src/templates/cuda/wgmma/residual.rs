@@ -7,7 +7,7 @@
 //! element from the epilogue, each piece took as long as memory takes to answer, and its warp had nothing else to do.
 
 use super::block::{Block, Box};
-use super::plan::{Sizes, adds_residual};
+use super::plan::{Sizes, residual_step};
 use super::stage::{Piece, Stage, WARP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
@@ -39,7 +39,7 @@ impl Residual {
     /// Its barriers, if the epilogue adds a residual.
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Residual> {
         let w = block.product.workload();
-        let at = w.epilogue.iter().position(|step| *step == Epilogue::ResidualAdd).filter(|_| adds_residual(w))?;
+        let at = residual_step(w)?;
         let part = |steps: &[Epilogue]| Workload { epilogue: steps.to_vec(), ..w.clone() };
         let (with_it, behind_it) = w.epilogue.split_at(at + 1);
         let (buffers, consumers) = (block.buffers, block.sizes.consumers);
