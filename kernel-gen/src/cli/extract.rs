@@ -85,7 +85,7 @@ fn text(network: &Network, model: &str) -> String {
     let mut kernels: Vec<(&str, String, Vec<&Task>)> = vec![];
     for task in &network.tasks {
         let (function, keys) = (task.function.as_str(), keys(task));
-        match kernels.iter_mut().find(|(f, k, _)| (*f, &*k) == (function, &keys)) {
+        match kernels.iter_mut().find(|(f, k, _)| *f == function && *k == keys) {
             Some((.., tasks)) => tasks.push(task),
             None => kernels.push((function, keys, vec![task])),
         }

@@ -5,10 +5,12 @@ use kernel_gen::cli::{Output, run};
 use kernel_gen::generate::try_workload;
 use kernel_gen::ir::parse::parse;
 use kernel_gen::model;
+use kernel_gen::network::{Network, Wanted};
 use kernel_gen::records::BestRecords;
 use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -156,6 +158,24 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
         fs::copy(&record, Path::new(&path(at)).join(record.file_name().unwrap())).unwrap();
         let said = error(&["check", "--spec", &spec, "--tuned", &path(at)]);
         assert!(said.contains(help) && said.contains(record.file_name().unwrap().to_str().unwrap()), "{said}");
+    }
+}
+
+/// A function of a network may have workloads in several types and layouts, and with zero points or without: a kernel of a spec has one of
+/// each.
+#[test]
+fn an_extracted_spec_has_the_workloads_of_the_network() {
+    for file in ["digits.onnx", "digits_int8.onnx"] {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/network").join(file);
+        let inputs = BTreeMap::from([("image".to_string(), vec![1, 1, 8, 8])]);
+        let network = Network::load("digits", &model, &inputs, Wanted::default()).unwrap();
+        let text = command(&["extract", &model.to_string_lossy(), "--input", "image=1,1,8,8", "--name", "digits"]).text;
+        let spec = Spec::parse(&text, "extracted.toml").unwrap_or_else(|faults| panic!("{}\n{text}", faults[0]));
+        let mut found: Vec<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
+        let mut expected: Vec<String> = network.tasks.iter().map(|task| task.workload.key()).collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{text}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::cut::{Cut, Layout};
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::guards::inside;
+use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::requires::convolution;
@@ -111,8 +111,8 @@ fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Pack {
             let co = if c.groups > 1 { group * per_group + co } else { co };
             let value = Expr::load(w, vec![kh, kw, ci, co]);
             let value = match exists {
-                Some(exists) => exists.select(value, Expr::zero(dtype).cast(dtype.compute())),
-                None => value,
+                Some(exists) if dtype.is_byte() => exists.select(value, Expr::Int(0).cast(DType::I32)),
+                exists => or_zero(exists, value),
             };
             b.store(packed, vec![tile.into(), outer.into(), inner], value);
         },
