@@ -134,7 +134,7 @@ pub struct Gemm<'w> {
     pub cut: Cut,
     /// Elements of each operand that are copied at a time.
     pub units: [i64; 2],
-    /// Whether the weights are [turned around](super::turned) when they are packed; `m` is the product of what that gives.
+    /// Whether the weights are turned around when they are packed; `m` is the product of what that gives.
     pub turned: bool,
 }
 
