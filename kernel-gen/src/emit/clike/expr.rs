@@ -104,7 +104,7 @@ impl<D: Dialect> Printer<'_, D> {
             Expr::Var(v) => leaf(Text::new(self.names.var(*v), PRIMARY), self.wide.contains(v)),
             Expr::Binary(op, a, b) => self.integer_binary(*op, a, b, e)?,
             Expr::Unary(op, a) => {
-                let fits = e.ty(self.kernel).dtype == DType::I32 || bounds(e, &self.ranges).is_some_and(fits);
+                let fits = self.stays_in_32_bits(e);
                 let a = self.integer(a)?;
                 let wide = a.wide || !fits;
                 let a = if wide { Self::widened_integer(a) } else { a.text };
@@ -140,6 +140,12 @@ impl<D: Dialect> Printer<'_, D> {
         Ok(self.integer(e)?.text.text)
     }
 
+    /// Whether an integer is computed in 32 bits: by its type, so that sums of what memory holds wrap around on every target, or by its
+    /// bounds.
+    fn stays_in_32_bits(&self, e: &Expr) -> bool {
+        e.ty(self.kernel).dtype == DType::I32 || bounds(e, &self.ranges).is_some_and(fits)
+    }
+
     fn integer_binary(&mut self, op: BinOp, a: &Expr, b: &Expr, whole: &Expr) -> Result<Integer, EmitError> {
         if op == BinOp::Dot4 {
             return self.dot4(None, a, b);
@@ -147,8 +153,7 @@ impl<D: Dialect> Printer<'_, D> {
         if let (BinOp::Add, Expr::Binary(BinOp::Dot4, x, y)) = (op, b) {
             return self.dot4(Some(a), x, y);
         }
-        // What is computed in 32 bits stays in them: sums of what memory holds wrap around, on every target.
-        let fits = whole.ty(self.kernel).dtype == DType::I32 || bounds(whole, &self.ranges).is_some_and(fits);
+        let fits = self.stays_in_32_bits(whole);
         let natural = |e: &Expr, least: i64| bounds(e, &self.ranges).is_some_and(|(lo, _)| lo >= least);
         // The languages truncate; the same as floor where neither side is negative.
         let floors = matches!(op, BinOp::Div | BinOp::Mod) && !(natural(a, 0) && natural(b, 1));

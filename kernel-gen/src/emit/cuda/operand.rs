@@ -52,12 +52,11 @@ impl Body<'_> {
         let fits = memory.scope == Scope::Shared && aligned && rows % 16 == 0;
         match self.role(dst.buffer)? {
             Role::Sums => Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" }),
-            role if fits && (columns % (2 * row) == 0 || columns == 8 && role == Role::Left { transposed: false }) => {
-                self.ldmatrix(dst, role, &place)
-            }
+            role if fits && columns % (2 * row) == 0 => self.ldmatrix(dst, role, &place),
             _ if memory.dtype.is_byte() => {
                 Err(EmitError::in_cuda("an operand of bytes, but from aligned rows of 16 bytes in shared memory"))
             }
+            role @ Role::Left { transposed: false } if fits && columns == 8 => self.ldmatrix(dst, role, &place),
             role => self.load_elements(dst, role, &place),
         }
     }

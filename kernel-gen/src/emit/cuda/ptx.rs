@@ -65,7 +65,7 @@ pub(super) enum Ptx {
     /// Neighbouring `f32`s as so many parts in bf16, each a register of two.
     SplitBf16 { parts: i64 },
     /// [`Ptx::Wgmma`] with the left operand in registers; of the right one it is said whether it is transposed.
-    WgmmaHeld { columns: i64, dtypes: [DType; 2], transposed: bool },
+    WgmmaHeld { columns: i64, dtype: DType, transposed: bool },
 }
 
 /// A tile of 16 x 16 that `wmma` moves, and where.
@@ -176,9 +176,9 @@ impl Ptx {
             Ptx::Exp2 => "exp2_approx".into(),
             Ptx::SplitTf32 => "split_tf32".into(),
             Ptx::SplitBf16 { parts } => format!("split_bf16_{parts}"),
-            Ptx::WgmmaHeld { columns, dtypes, transposed } => {
-                let (depth, [kind, _]) = wgmma_kinds(dtypes);
-                let order = match (dtypes[0], transposed) {
+            Ptx::WgmmaHeld { columns, dtype, transposed } => {
+                let (depth, [kind, _]) = wgmma_kinds([dtype; 2]);
+                let order = match (dtype, transposed) {
                     (DType::F32, _) => "",
                     (_, true) => "_held_t",
                     (_, false) => "_held_n",
@@ -234,7 +234,8 @@ impl Ptx {
             // 9.7.9.12: asynchronous, so that nobody waits for a fence; the barrier tells when the element is there.
             Ptx::StoreAt(n, dtype) => {
                 let list = |one: &dyn Fn(usize) -> String| (0..n).map(one).collect::<Vec<String>>().join(", ");
-                let (ty, ptx, constraint) = register(dtype);
+                let (ty, constraint) = register(dtype);
+                let ptx = if dtype == DType::I32 { "b32" } else { "f32" };
                 let values = list(&|i| format!("{ty} v{i}"));
                 let operands = list(&|i| format!("\"{constraint}\"(v{i})"));
                 let (vector, stored) = match n {
@@ -320,7 +321,7 @@ impl Ptx {
                     let own = |name: &str, of: &[usize]| -> Vec<String> {
                         of.iter().map(|i| format!("\"r\"({name}[{i}])")).collect()
                     };
-                    let ([left, right], sum) = (dtypes.map(kind), if sums == DType::I32 { "s32" } else { sums.name() });
+                    let ([left, right], sum) = (dtypes.map(kind), kind_of_sums(sums));
                     format!(
                         "  asm(\"mma.sync.aligned.m16n8k{depth}.row.col.{sum}.{left}.{right}.{sum} \"\n    \
                          \"{{{d}}}, {{{x}}}, {{{y}}}, {{{d}}};\" :\n    {held} :\n    {inputs});\n",
@@ -386,7 +387,7 @@ impl Ptx {
             }
             // No instruction: compilers must not move what touches the registers across the asynchronous product.
             Ptx::Settle { sums } => {
-                let (ty, _, constraint) = register(sums);
+                let (ty, constraint) = register(sums);
                 format!(
                     "template <int n> KG_FN void {name}({ty} *sums) {{\n  #pragma unroll\n  \
                      for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+{constraint}\"(sums[i]) :: \"memory\");\n}}\n"
@@ -426,7 +427,7 @@ impl Ptx {
                 lines.pop();
                 format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
             }
-            Ptx::WgmmaHeld { columns, dtypes, transposed } => wgmma(&name, columns, dtypes, None, transposed),
+            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, [dtype; 2], None, transposed),
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
@@ -442,9 +443,8 @@ fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right
     let n = columns as usize / 2;
     let (depth, [kind, other]) = wgmma_kinds(dtypes);
     let integers = dtypes[0].is_byte();
-    let (sum, ptx, constraint) = register(if integers { DType::I32 } else { DType::F32 });
-    // PTX calls signed integers so.
-    let ptx = if integers { "s32" } else { ptx };
+    let sums_type = if integers { DType::I32 } else { DType::F32 };
+    let (sum, constraint) = register(sums_type);
     let [sums, outputs] = accumulators(columns / 2, constraint);
     let (ty, a, inputs, next) = match left {
         Some(_) => ("unsigned long long ", format!("%{n}"), "\"l\"(a)".to_string(), n + 1),
@@ -461,9 +461,10 @@ fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right
     };
     format!(
         "KG_FN void {name}({sum} *sums, {ty}a, unsigned long long b) {{\n  \
-         asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{ptx}.{kind}.{other} \"\n    \
+         asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{}.{kind}.{other} \"\n    \
          \"{{{sums}}}, \"\n    \"{a}, %{next}, 1{modifiers};\" :\n    {outputs} :\n    \
-         {inputs}, \"l\"(b));\n}}\n"
+         {inputs}, \"l\"(b));\n}}\n",
+        kind_of_sums(sums_type)
     )
 }
 
@@ -481,12 +482,14 @@ fn kind(dtype: DType) -> &'static str {
     }
 }
 
-/// A register of sums, `f32` or `i32`: its type in C, in PTX, and as an operand.
-fn register(dtype: DType) -> (&'static str, &'static str, &'static str) {
-    match dtype {
-        DType::I32 => ("int", "b32", "r"),
-        _ => ("float", "f32", "f"),
-    }
+/// What instructions of tensor cores call a type of sums.
+fn kind_of_sums(dtype: DType) -> &'static str {
+    if dtype == DType::I32 { "s32" } else { dtype.name() }
+}
+
+/// A register of sums, `f32` or `i32`: its type in C, and as an operand.
+fn register(dtype: DType) -> (&'static str, &'static str) {
+    if dtype == DType::I32 { ("int", "r") } else { ("float", "f") }
 }
 
 /// `n` sums: the list in the instruction, and operands.

@@ -74,7 +74,7 @@ impl Body<'_> {
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
             Some(left) => Ptx::Wgmma { columns: n, dtypes, transposed: [left.across, right.across] },
-            None => Ptx::WgmmaHeld { columns: n, dtypes, transposed: right.across },
+            None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
         });
         for step in 0..right.offsets.len() {
             let left = match &left {

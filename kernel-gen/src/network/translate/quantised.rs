@@ -60,11 +60,10 @@ fn integers(
     call: Call,
     ([x, w], axis): ([ValueId; 2], usize),
     zeros: [Option<ValueId>; 2],
-    bias: Option<ValueId>,
+    mut bias: Option<ValueId>,
 ) -> Result<Call, Fault> {
     let (dtype, weight, channels) = (bytes(b, x)?, bytes(b, w)?, b.shape(w)[axis]);
     let mut input = zeros[0].map(|id| one_zero(b, id, "zero points of its input")).transpose()?;
-    let mut bias = bias;
     if let (Some(id), None, false) = (input, zeros[1], call.pads())
         && let Some(whole) = bias_with_zero(b, (w, axis), id, bias)
     {

@@ -33,10 +33,10 @@ const SMALLEST: i64 = 32;
 /// Bytes of the narrowest copy of `cp.async`.
 const NARROWEST: i64 = 4;
 
-/// Whether `unit` elements are fewer bytes than `cp.async` copies. They then go through registers: loaded when the other
+/// Whether pieces of `bytes` bytes are smaller than what `cp.async` copies. They then go through registers: loaded when the other
 /// operand's copies are issued, and stored to the ring behind the step's products.
-pub(super) fn is_narrow(unit: i64, dtype: DType) -> bool {
-    unit * (dtype.bytes() as i64) < NARROWEST
+pub(super) fn is_narrow(bytes: i64) -> bool {
+    bytes < NARROWEST
 }
 
 /// A product cut into tiles of the output and steps of the reduction.

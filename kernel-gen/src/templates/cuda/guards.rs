@@ -12,10 +12,15 @@ pub fn inside<const N: usize>(at: &[Expr; N], sizes: [i64; N], pieces: [i64; N])
     Expr::all((0..N).filter_map(|i| below(at[i].clone(), sizes[i], pieces[i])))
 }
 
-/// A value, or zero where a condition does not hold.
+/// A number, or zero where a condition does not hold.
 pub(super) fn or_zero(exists: Option<Expr>, value: Expr) -> Expr {
+    or(exists, value, Expr::f32(0.0))
+}
+
+/// A value, or another one where a condition does not hold.
+pub(super) fn or(exists: Option<Expr>, value: Expr, other: Expr) -> Expr {
     match exists {
-        Some(exists) => exists.select(value, Expr::f32(0.0)),
+        Some(exists) => exists.select(value, other),
         None => value,
     }
 }

@@ -147,12 +147,11 @@ impl Block<'_> {
         self.warp * Cuda::WARP + self.lane
     }
 
-    /// The left operand's element that stands for 0.
-    pub(super) fn input_zero(&self) -> Expr {
-        let w = self.product.workload();
-        match w.is_quantised() && w.quant.input_zero {
+    /// The element of an operand that stands for 0.
+    pub(super) fn zero(&self, side: usize) -> Expr {
+        match side == 0 && self.product.workload().quant.input_zero {
             true => Expr::load(self.params.get("input_zero"), vec![0.into()]),
-            false => Expr::zero(self.product.operand_types()[0]),
+            false => Expr::zero(self.product.operand_types()[side]),
         }
     }
 
@@ -233,7 +232,7 @@ impl Block<'_> {
         let (units, types) = (self.product.units(), self.product.operand_types());
         let names = ["left_held", "right_held"];
         [0, 1].map(|side| {
-            let narrow = is_narrow(units[side], types[side]);
+            let narrow = is_narrow(units[side] * types[side].bytes() as i64);
             narrow.then(|| b.alloc(names[side], types[side], &[own[side].len() as i64], Scope::Register))
         })
     }
@@ -242,7 +241,7 @@ impl Block<'_> {
     /// registers, and [`land`](Block::land) stores it.
     fn fetch<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F, copies: &Copies, fetch: Fetch) {
         let Fetch { step, slot, more } = fetch;
-        let (units, operands, types) = (self.product.units(), self.product.operands(), self.product.operand_types());
+        let (units, operands) = (self.product.units(), self.product.operands());
         let k = b.let_("k", step * self.cut.tile_k);
         let step = self.product.step(b, &copies.block, &k.into());
         let copy = |b: &mut KernelBuilder, side: usize, number: usize, copied: &Copied| {
@@ -262,9 +261,7 @@ impl Block<'_> {
                 Some(held) => {
                     let guard = Expr::all(within.clone().into_iter().chain(guard));
                     let number = Expr::Int(number as i64);
-                    // What is not there is what stands for 0.
-                    let zero = if side == 0 { self.input_zero() } else { Expr::zero(types[side]) };
-                    b.store(held, vec![number.clone()], zero);
+                    b.store(held, vec![number.clone()], self.zero(side));
                     b.when(guard, |b| b.store(held, vec![number], Expr::load(from.0, from.1)));
                 }
             }

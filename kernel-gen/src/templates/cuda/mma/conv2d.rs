@@ -5,7 +5,7 @@ use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::cut::{Cut, Layout};
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::guards::{inside, or_zero};
+use crate::templates::cuda::guards::{inside, or};
 use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::requires::convolution;
@@ -45,7 +45,7 @@ impl Family for MmaConv2d {
         }
         match c.ci_per_group() {
             // What `cp.async` finds outside of the image is 0 and not the zero point.
-            _ if w.is_quantised() && w.quant.input_zero && c.padding != [0; 4] && unit(w, &c) > 1 => {
+            _ if w.quant.input_zero && c.padding != [0; 4] && unit(w, &c) > 1 => {
                 return Err("for inputs with a zero point and padding only where no four channels are together".into());
             }
             _ if w.is_quantised() => {}
@@ -85,13 +85,12 @@ impl Family for MmaConv2d {
 
 /// Brings the weights into the order in which blocks copy them; zeros stand beyond the last channel and tap.
 fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Pack {
-    let (tiles, depth, columns) = (cut.whole.batch * cut.tiles()[1], cut.padded_k(), cut.tile[1]);
-    let shape = Pixels::packed_shape(cut);
+    let shape @ [tiles, outer, _] = Pixels::packed_shape(cut);
+    let (depth, columns) = (cut.padded_k(), cut.tile[1]);
     // Terms beyond the last tap are those of a row of taps that is not there.
     let rows = if depth == cut.whole.k { c.kh } else { c.kh + 1 };
     let fast = cut.whole.layouts[1] == Layout::ReductionFast;
-    let outer = if fast { ("column", columns) } else { ("k", depth) };
-    let (loops, thread) = ([("tile", tiles), outer], ("thread", Cuda::WARP));
+    let (loops, thread) = ([("tile", tiles), (if fast { "column" } else { "k" }, outer)], ("thread", Cuda::WARP));
     pack_rows(
         ("w", dtype, &c.weight_shape()),
         (dtype, &shape),
@@ -109,11 +108,8 @@ fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Pack {
             let (kh, kw) = (tap.clone().floor_div(c.kw), tap.floor_mod(c.kw));
             let exists = inside(&[kh.clone(), co.clone()], [c.kh, per_group], [rows, columns]);
             let co = if c.groups > 1 { group * per_group + co } else { co };
-            let value = Expr::load(w, vec![kh, kw, ci, co]);
-            let value = match exists {
-                Some(exists) if dtype.is_byte() => exists.select(value, Expr::Int(0).cast(DType::I32)),
-                exists => or_zero(exists, value),
-            };
+            let zero = if dtype.is_byte() { Expr::Int(0).cast(DType::I32) } else { Expr::zero(dtype) };
+            let value = or(exists, Expr::load(w, vec![kh, kw, ci, co]), zero);
             b.store(packed, vec![tile.into(), outer.into(), inner], value);
         },
     )

@@ -47,7 +47,7 @@ impl TensorCores {
 
     /// A piece of an operand's tile that a thread copies, by its number.
     fn piece(&self, side: usize, unit: i64, piece: Expr) -> [Expr; 2] {
-        let [_, row] = self.lying(side, self.sizes.tile[side], self.step());
+        let [_, row] = self.lying(side, self.sizes.tile[side], self.cut.tile_k);
         [piece.clone().floor_div(row / unit), piece.floor_mod(row / unit) * unit]
     }
 
@@ -110,7 +110,7 @@ impl Fragments for TensorCores {
     type Memory = Memory;
 
     fn parts(&self) -> i64 {
-        self.step() / self.deep()
+        self.cut.tile_k / self.deep()
     }
 
     fn lines(&self) -> [[i64; 2]; 2] {
@@ -145,7 +145,7 @@ impl Fragments for TensorCores {
             (_, Right::Named { unit, .. }) => (unit, self.right_pieces(unit)),
         };
         let (threads, tile) = (self.cut.threads(), self.sizes.tile[side]);
-        let count = tile * self.step() / unit;
+        let count = tile * self.cut.tile_k / unit;
         let mut all: Vec<Copied> = vec![];
         for turn in 0..turns {
             let piece = block.thread() + turn * threads;
@@ -169,7 +169,7 @@ impl Fragments for TensorCores {
             return;
         }
         let (threads, unit) = (self.cut.threads(), block.product.units()[1]);
-        let count = self.sizes.tile[1] * self.step() / unit;
+        let count = self.sizes.tile[1] * self.cut.tile_k / unit;
         unrolled(b, "turn", ceil_div(count, threads), |b, turn| {
             let piece = turn * threads + block.thread();
             let within = below(piece.clone(), count, threads);
@@ -185,7 +185,7 @@ impl Fragments for TensorCores {
         memory.sums.clear(b);
         if let Some(zero) = &memory.zero {
             let dst = tile(zero.rows, [0.into(), 0.into()], &[TILE, self.deep()]);
-            b.gpu(Gpu::Fill { dst, value: block.input_zero() });
+            b.gpu(Gpu::Fill { dst, value: block.zero(0) });
             clear(b, tile(zero.sums, [0.into(), 0.into()], &[TILE, self.sizes.warp_tile()[1]]));
         }
     }

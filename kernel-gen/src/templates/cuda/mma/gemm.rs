@@ -52,7 +52,7 @@ impl Family for MmaGemm {
         let m = packed(case.w, case.problem.m);
         let [left, unit] = units(case.w, &m);
         let plan = TensorCores::new(case.w, Gemm::whole(&m), 1, left, sizes);
-        let right = match is_narrow(unit, case.w.dtype) {
+        let right = match is_narrow(unit * plan.bytes) {
             true => Right::Named { unit, clocks: ELEMENT_CLOCKS },
             false => Right::Loop,
         };

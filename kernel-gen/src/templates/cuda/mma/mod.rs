@@ -13,6 +13,9 @@
 //! adds the tap; what meets the padding is read as zeros by `cp.async` itself. Weights are packed once, in the order of
 //! steps, and have no tails.
 //!
+//! `i8` and `u8` are multiplied along the reduction only, so their weights are packed with it as the fast dimension; sums are `i32`. The zero
+//! point of the input is multiplied by all weights of a column as one more row of the product, and taken away from each sum.
+//!
 //! Convolutions over planes of pixels have output channels as rows and pixels as columns. Single pixels of 16 bits go through
 //! registers to the ring, as do rows of products that no word divides.
 //!
@@ -23,7 +26,7 @@
 //! | knob | values | what it chooses |
 //! |---|---|---|
 //! | `tile_m`, `tile_n` | 32 to 256 | the tile of a block |
-//! | `tile_k` | 16, 32, 64 | the reduction's length in one step |
+//! | `tile_k` | 16, 32, 64 | the reduction's length in one step, in units of 16 bits |
 //! | `warps_m`, `warps_n` | 1, 2, 4 | warps of a block |
 //! | `stages` | 2 to 6 | slots of the ring |
 //! | `split` | 1 to 16 | blocks that share a reduction |

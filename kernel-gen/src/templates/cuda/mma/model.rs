@@ -112,11 +112,11 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
 /// Clocks in which a scheduler issues the instructions of all pieces that a block copies in a step.
 fn copy_clocks(plan: &TensorCores) -> f64 {
     let Sizes { tile: [tile_m, tile_n], tile_k, .. } = plan.sizes;
-    let left = tile_m * plan.step() / plan.unit;
+    let left = tile_m * plan.cut.tile_k / plan.unit;
     match plan.right {
         Right::Loop => (left + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS,
         Right::Named { unit, clocks } => {
-            (left as f64 * PIECE_CLOCKS + (tile_n * plan.step() / unit) as f64 * clocks) / Cuda::WARP as f64
+            (left as f64 * PIECE_CLOCKS + (tile_n * plan.cut.tile_k / unit) as f64 * clocks) / Cuda::WARP as f64
         }
     }
 }

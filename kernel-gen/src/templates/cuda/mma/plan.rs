@@ -150,18 +150,13 @@ impl TensorCores {
     pub fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> TensorCores {
         let (bytes, out_bytes, neighbours) = (w.dtype.bytes() as i64, w.out_dtype.bytes() as i64, whole.size[1]);
         let (cut, right) = (sizes.cut(whole, bytes, out_bytes), Right::Loop);
-        let zero = w.is_quantised() && w.quant.input_zero;
+        let zero = w.quant.input_zero;
         TensorCores { cut, taps, unit, right, neighbours, skipped: 0.0, bytes, out_bytes, zero, sizes }
     }
 
     /// Elements of the reduction in a product of a warp.
     pub(super) fn deep(&self) -> i64 {
         2 * TILE / self.bytes
-    }
-
-    /// Elements of the reduction in a step.
-    pub(super) fn step(&self) -> i64 {
-        self.cut.tile_k
     }
 
     /// How the product is cut up.
@@ -178,8 +173,8 @@ impl TensorCores {
     pub(super) fn slot(&self, side: usize) -> [i64; 2] {
         let (tile, pad) = (self.sizes.tile, PAD_BYTES / self.bytes);
         match self.cut.whole.layouts[side] {
-            Layout::ReductionFast => [tile[side], self.step() + pad],
-            Layout::ReductionSlow => [self.step(), tile[side] + pad],
+            Layout::ReductionFast => [tile[side], self.cut.tile_k + pad],
+            Layout::ReductionSlow => [self.cut.tile_k, tile[side] + pad],
         }
     }
 
@@ -208,12 +203,12 @@ impl TensorCores {
 
     /// Pieces of the left operand that a thread copies in a step.
     pub(super) fn copied_rows(&self) -> i64 {
-        ceil_div(self.sizes.tile[0] * self.step() / self.unit, self.cut.threads())
+        ceil_div(self.sizes.tile[0] * self.cut.tile_k / self.unit, self.cut.threads())
     }
 
     pub(super) fn registers(&self) -> i64 {
         let [m, n] = self.sizes.warp_tile();
-        let narrow = |unit: i64, pieces: i64| if self.is_narrow(unit) { pieces } else { 0 };
+        let narrow = |unit: i64, pieces: i64| if is_narrow(unit * self.bytes) { pieces } else { 0 };
         let zero = if self.zero { n / 2 } else { 0 };
         let right = match self.right {
             Right::Loop => 0,
@@ -229,13 +224,8 @@ impl TensorCores {
 
     /// Whether an operand goes through registers on its way to the ring.
     pub(super) fn is_held(&self) -> bool {
-        let right = matches!(self.right, Right::Named { unit, .. } if self.is_narrow(unit));
-        right || self.is_narrow(self.unit)
-    }
-
-    /// Whether pieces of so many elements go through registers.
-    fn is_narrow(&self, unit: i64) -> bool {
-        is_narrow(unit, if self.bytes == 1 { DType::I8 } else { DType::F16 })
+        let right = matches!(self.right, Right::Named { unit, .. } if is_narrow(unit * self.bytes));
+        right || is_narrow(self.unit * self.bytes)
     }
 
     /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
@@ -246,6 +236,6 @@ impl TensorCores {
 
     /// Pieces of the right operand that a thread copies in a step, of `unit` elements.
     pub(super) fn right_pieces(&self, unit: i64) -> i64 {
-        ceil_div(self.sizes.tile[1] * self.step() / unit, self.cut.threads())
+        ceil_div(self.sizes.tile[1] * self.cut.tile_k / unit, self.cut.threads())
     }
 }

@@ -26,8 +26,9 @@ use crate::templates::cuda::turned;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
-/// Convolutions in NHWC with one group, of f16 and bf16, of f32 in the class tf32, and of i8 and u8 without zero points. See the module's text; beyond its
-/// knobs, `tile_h` and `tile_w` are the rows and columns of output pixels in a tile, whose other rows are images.
+/// Convolutions in NHWC with one group, of f16 and bf16, of f32 in the class tf32, and of i8 and u8 without zero points. See the
+/// module's text; beyond its knobs, `tile_h` and `tile_w` are the rows and columns of output pixels in a tile, whose other rows are
+/// images.
 pub struct WgmmaConv2d;
 
 /// Most whole steps of a tap beside which its last channels are worth short rows, which all slots have room for.

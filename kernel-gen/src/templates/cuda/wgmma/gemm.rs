@@ -17,9 +17,10 @@ use crate::templates::cuda::turned;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
-/// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and of f32 in the class tf32 and of i8 and u8 without
-/// zero points, whose left operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
-/// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
+/// Matrix products of f16 and bf16, batched or not, in all four orders of storage; of f32 in the class tf32, and of i8 and u8 without
+/// zero points, those whose left operand is not transposed. A pointwise convolution in NHWC is the product of its pixels, as many
+/// of them in a tile as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the
+/// knobs.
 pub struct WgmmaGemm;
 
 /// The product that a workload is. Of a pointwise convolution pixels are its rows, channels its columns.

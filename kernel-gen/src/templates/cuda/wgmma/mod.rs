@@ -15,6 +15,7 @@
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
 //! are turned around when they are packed: tensor cores multiply elements of 16 bits transposed, and no others.
 //! They cut activations off to tf32, which the class allows; weights are rounded.
+//! Of `i8` and `u8` a step is 128 of the reduction, weights are turned around in the same way, and sums are `i32`.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
