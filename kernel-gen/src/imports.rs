@@ -48,6 +48,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/reference_rows.rs",
             "workload/resize.rs",
             "workload/row_wise.rs",
+            "workload/scaled_matmul.rs",
             "workload/select.rs",
             "workload/unary.rs",
             "workload/windows.rs",

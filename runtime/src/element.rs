@@ -1,4 +1,4 @@
-//! Element types, and the two 16-bit floats that Rust does not have.
+//! Element types, and the floats of 16 and 8 bits that Rust does not have.
 
 use std::fmt;
 
@@ -14,6 +14,10 @@ pub enum DType {
     F16,
     /// bfloat16.
     Bf16,
+    /// A float of 8 bits, 4 of them exponent: see [`E4m3`](struct@E4m3).
+    E4m3,
+    /// A float of 8 bits, 5 of them exponent: see [`E5m2`](struct@E5m2).
+    E5m2,
     /// 64-bit signed integer.
     I64,
     /// 32-bit signed integer.
@@ -31,7 +35,7 @@ impl DType {
             DType::F64 | DType::I64 => 8,
             DType::F32 | DType::I32 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::I8 | DType::U8 => 1,
+            DType::E4m3 | DType::E5m2 | DType::I8 | DType::U8 => 1,
         }
     }
 
@@ -42,6 +46,8 @@ impl DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::Bf16 => "bf16",
+            DType::E4m3 => "e4m3",
+            DType::E5m2 => "e5m2",
             DType::I64 => "i64",
             DType::I32 => "i32",
             DType::I8 => "i8",
@@ -78,7 +84,7 @@ macro_rules! element {
         }
     )*};
 }
-element!(f64 => F64, f32 => F32, F16 => F16, Bf16 => Bf16, i64 => I64, i32 => I32, i8 => I8, u8 => U8);
+element!(f64 => F64, f32 => F32, F16 => F16, Bf16 => Bf16, E4m3 => E4m3, E5m2 => E5m2, i64 => I64, i32 => I32, i8 => I8, u8 => U8);
 
 /// IEEE binary16: 1 sign, 5 exponent and 10 fraction bits. Storage only; arithmetic happens in `f32`.
 #[derive(Clone, Copy, Default)]
@@ -174,6 +180,82 @@ impl Bf16 {
     }
 }
 
+/// A float of 1 sign, 4 exponent and 3 fraction bits, with numbers up to 448, NaN and no infinities (ONNX's `FLOAT8E4M3FN`). Storage only;
+/// arithmetic happens in `f32`.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct E4m3(u8);
+
+/// A float of 1 sign, 5 exponent and 2 fraction bits, with numbers up to 57344, infinities and NaN (ONNX's `FLOAT8E5M2`). Storage only;
+/// arithmetic happens in `f32`.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct E5m2(u8);
+
+macro_rules! eight_bits {
+    ($t:ident, $fraction:literal, $bias:literal, $largest:literal) => {
+        impl $t {
+            /// Its largest finite number.
+            pub const MAX: $t = $t($largest);
+
+            /// The value with these bits.
+            pub const fn from_bits(bits: u8) -> $t {
+                $t(bits)
+            }
+
+            /// Its bits.
+            pub const fn to_bits(self) -> u8 {
+                self.0
+            }
+
+            /// The nearest value, ties to even; what is larger than [`MAX`](Self::MAX), infinities too, becomes that, and NaN stays NaN.
+            pub const fn from_f32(value: f32) -> $t {
+                let bits = value.to_bits();
+                let (sign, magnitude) = ((bits >> 24 & 0x80) as u8, bits & 0x7fff_ffff);
+                let drop = 23 - $fraction;
+                if magnitude > 0x7f80_0000 {
+                    return $t(sign | 0x7f);
+                }
+                if magnitude >= $t::MAX.to_f32().to_bits() {
+                    return $t(sign | $largest);
+                }
+                // Normal numbers: the exponent's bias moves, and bits of fraction are rounded off.
+                if magnitude >= (128 - $bias) << 23 {
+                    return $t(sign | round_off(magnitude - ((127 - $bias) << 23), drop) as u8);
+                }
+                // Subnormal: the fraction with its hidden bit, in units of the last place.
+                let exponent = magnitude >> 23;
+                let shift = 128 - $bias + drop - exponent;
+                if shift > 24 {
+                    return $t(sign);
+                }
+                $t(sign | round_off((magnitude & 0x007f_ffff) | 0x0080_0000, shift) as u8)
+            }
+
+            /// The same value as an `f32`; exact.
+            pub const fn to_f32(self) -> f32 {
+                let sign = ((self.0 & 0x80) as u32) << 24;
+                let size = (self.0 & 0x7f) as u32;
+                let drop = 23 - $fraction;
+                let bits = match size {
+                    _ if size > $largest && $fraction == 3 => 0x7fc0_0000,
+                    _ if size > $largest => 0x7f80_0000 | size << drop,
+                    0 => 0,
+                    _ if size < 1 << $fraction => {
+                        // Normalise: the leading one moves to the hidden bit.
+                        let shift = size.leading_zeros() - (31 - $fraction);
+                        (128 - $bias - shift) << 23 | ((size << shift) & ((1 << $fraction) - 1)) << drop
+                    }
+                    _ => (size << drop) + ((127 - $bias) << 23),
+                };
+                f32::from_bits(sign | bits)
+            }
+        }
+    };
+}
+eight_bits!(E4m3, 3, 7, 0x7e);
+eight_bits!(E5m2, 2, 15, 0x7b);
+
 /// `value` without its lowest `bits` bits, rounded to nearest, ties to even.
 const fn round_off(value: u32, bits: u32) -> u32 {
     let half = 1u32 << (bits - 1);
@@ -245,6 +327,8 @@ macro_rules! half_traits {
 }
 half_traits!(F16);
 half_traits!(Bf16);
+half_traits!(E4m3);
+half_traits!(E5m2);
 
 #[cfg(test)]
 mod tests {
@@ -305,6 +389,45 @@ mod tests {
         assert_eq!(F16::from_f32(f32::MAX).to_bits(), 0x7c00);
         assert_eq!(F16::from_f32(f32::from_bits(1)).to_bits(), 0);
         assert_eq!(F16::from_f32(-0.0).to_bits(), 0x8000);
+    }
+
+    /// A float of eight bits from its definition: its bits of fraction, and the bias of its exponent.
+    fn f8_value(bits: u8, fraction: i32, bias: i32) -> f64 {
+        let (exponent, rest) = (i32::from(bits & 0x7f) >> fraction, f64::from(bits & ((1 << fraction) - 1)));
+        let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
+        match (fraction, exponent) {
+            (3, 15) if rest == 7.0 => f64::NAN,
+            (2, 31) if rest == 0.0 => sign * f64::INFINITY,
+            (2, 31) => f64::NAN,
+            (_, 0) => sign * rest * 2f64.powi(1 - bias - fraction),
+            _ => sign * (1.0 + rest / f64::from(1 << fraction)) * 2f64.powi(exponent - bias),
+        }
+    }
+
+    #[test]
+    fn floats_of_eight_bits_widen_exactly_and_round_to_nearest_even() {
+        let e4m3 = |bits| (E4m3::from_bits(bits).to_f32(), f8_value(bits, 3, 7));
+        let e5m2 = |bits| (E5m2::from_bits(bits).to_f32(), f8_value(bits, 2, 15));
+        for bits in 0..=u8::MAX {
+            for (wide, defined) in [e4m3(bits), e5m2(bits)] {
+                assert!(f64::from(wide) == defined || wide.is_nan() && defined.is_nan(), "{bits:#x}");
+            }
+        }
+        let of = |v: f32| [E4m3::from_f32(v).to_bits(), E5m2::from_f32(v).to_bits()];
+        for (kind, largest, value) in [(0, 0x7e, &e4m3 as &dyn Fn(u8) -> (f32, f64)), (1, 0x7b, &e5m2)] {
+            for bits in 0..largest {
+                let middle = ((value(bits).1 + value(bits + 1).1) / 2.0) as f32;
+                let even = if bits & 1 == 0 { bits } else { bits + 1 };
+                let got = [value(bits).0, middle.next_down(), middle, middle.next_up(), -middle].map(|v| of(v)[kind]);
+                assert_eq!(got, [bits, bits, even, bits + 1, even | 0x80], "{bits:#x}");
+            }
+            assert_eq!(
+                [1e6, f32::INFINITY, f32::NEG_INFINITY].map(|v| of(v)[kind]),
+                [largest, largest, largest | 0x80]
+            );
+            assert_eq!(of(f32::NAN)[kind], 0x7f);
+            assert_eq!(of(f32::from_bits(1))[kind], 0);
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub use cpu::Cpu;
 pub use cuda::{Cuda, CudaError, CudaInfo};
 pub use device::{Device, Input, Output};
 pub use dynamic::{DynView, DynViewMut};
-pub use element::{Bf16, BitsOf, DType, Element, F16, elements, elements_mut};
+pub use element::{Bf16, BitsOf, DType, E4m3, E5m2, Element, F16, elements, elements_mut};
 pub use error::{Error, IoError, Result};
 pub use executor::Executor;
 #[cfg(feature = "rayon")]

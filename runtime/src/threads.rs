@@ -3,8 +3,8 @@
 
 use crate::network::{Step, Steps, Weights};
 use crate::{
-    Bf16, Cpu, D1, DType, Device, DynView, DynViewMut, Error, F16, IoError, Isa, Report, Tensor, View, ViewMut,
-    dispatch,
+    Bf16, Cpu, D1, DType, Device, DynView, DynViewMut, E4m3, E5m2, Error, F16, IoError, Isa, Report, Tensor, View,
+    ViewMut, dispatch,
 };
 
 macro_rules! send_and_sync {
@@ -43,6 +43,8 @@ send_and_sync!(
     <Cpu as Device>::Packed,
     F16,
     Bf16,
+    E4m3,
+    E5m2,
     Shape,
     DType,
     Isa,

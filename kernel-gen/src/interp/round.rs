@@ -9,8 +9,13 @@ pub(super) fn round_to(v: f64, dtype: DType) -> f64 {
         DType::F64 => v,
         DType::F32 => f64::from(v as f32),
         // A value of the compute type `f32` first, as on every target.
-        DType::F16 => to_f16(v as f32),
+        DType::F16 => {
+            let rounded = to_few_bits(v as f32, 10, -14);
+            if rounded.abs() > 65504.0 { f64::INFINITY.copysign(rounded) } else { rounded }
+        }
         DType::Bf16 => to_bf16(v as f32),
+        DType::E4m3 => to_few_bits(v as f32, 3, -6).clamp(-448.0, 448.0),
+        DType::E5m2 => to_few_bits(v as f32, 2, -14).clamp(-57344.0, 57344.0),
         _ => v,
     }
 }
@@ -40,17 +45,16 @@ fn to_bf16(v: f32) -> f64 {
     f64::from(f32::from_bits(rounded))
 }
 
-/// The nearest binary16: 11 significant bits, exponents from -14, then subnormals in steps of 2^-24.
-fn to_f16(v: f32) -> f64 {
+/// The nearest number of so many fraction bits, with exponents from `least` on, then subnormals in steps of the last of its bits.
+fn to_few_bits(v: f32, fraction: i32, least: i32) -> f64 {
     let x = f64::from(v);
     if !x.is_finite() || x == 0.0 {
         return x;
     }
     // The exponent of an f32 converted to f64 is always that of a normal number.
     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    let step = f64::powi(2.0, exponent.max(-14) - 10);
-    let rounded = (x / step).round_ties_even() * step;
-    if rounded.abs() > 65504.0 { f64::INFINITY.copysign(x) } else { rounded }
+    let step = f64::powi(2.0, exponent.max(least) - fraction);
+    (x / step).round_ties_even() * step
 }
 
 /// The error function, to a few units in the last place of `f64`: the series
@@ -87,6 +91,25 @@ mod tests {
         assert_eq!(round_to(2f64.powi(-26), DType::F16), 0.0);
         assert_eq!(round_to(1.0 + 1.0 / 256.0, DType::Bf16), 1.0);
         assert_eq!(round_to(1.0 + 3.0 / 256.0, DType::Bf16), 1.0 + 2.0 / 128.0);
+    }
+
+    #[test]
+    fn eight_bit_floats_round_to_nearest_even_and_saturate() {
+        for (x, e4m3, e5m2) in [
+            (1.0 + 1.0 / 16.0, 1.0, 1.0),
+            (1.0 + 3.0 / 16.0, 1.25, 1.25),
+            (1.375, 1.375, 1.5),
+            (464.0, 448.0, 448.0),
+            (1e5, 448.0, 57344.0),
+            (f64::NEG_INFINITY, -448.0, -57344.0),
+            (2f64.powi(-9), 2f64.powi(-9), 2f64.powi(-9)),
+            (1.5 * 2f64.powi(-9), 2f64.powi(-8), 1.5 * 2f64.powi(-9)),
+            (2f64.powi(-17), 0.0, 0.0),
+            (1.5 * 2f64.powi(-17), 0.0, 2f64.powi(-16)),
+        ] {
+            assert_eq!([round_to(x, DType::E4m3), round_to(x, DType::E5m2)], [e4m3, e5m2], "{x}");
+        }
+        assert!(round_to(f64::NAN, DType::E4m3).is_nan());
     }
 
     #[test]

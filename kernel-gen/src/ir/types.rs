@@ -15,6 +15,12 @@ pub enum DType {
     F16,
     /// bfloat16: storage only, computed as `f32`.
     Bf16,
+    /// A float of 8 bits with 4 of exponent and 3 of fraction, no infinities, and 448 as its largest number (the E4M3 of "FP8 Formats
+    /// for Deep Learning", arXiv:2209.05433; ONNX's `FLOAT8E4M3FN`): storage only, computed as `f32`. What is larger becomes 448.
+    E4m3,
+    /// A float of 8 bits with 5 of exponent and 2 of fraction (the E5M2 of the same; ONNX's `FLOAT8E5M2`): storage only, computed as
+    /// `f32`. What is larger than its largest finite number, 57344, becomes that.
+    E5m2,
     /// 64-bit signed integer: indices and loop variables.
     I64,
     /// 32-bit signed integer.
@@ -43,11 +49,13 @@ impl Stored for DType {
 
 impl DType {
     /// All of them, for parsers and tests.
-    pub const ALL: [DType; 11] = [
+    pub const ALL: [DType; 13] = [
         DType::F64,
         DType::F32,
         DType::F16,
         DType::Bf16,
+        DType::E4m3,
+        DType::E5m2,
         DType::I64,
         DType::I32,
         DType::I8,
@@ -64,6 +72,8 @@ impl DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::Bf16 => "bf16",
+            DType::E4m3 => "e4m3",
+            DType::E5m2 => "e5m2",
             DType::I64 => "i64",
             DType::I32 => "i32",
             DType::I8 => "i8",
@@ -85,13 +95,23 @@ impl DType {
             DType::F64 | DType::I64 => 8,
             DType::F32 | DType::I32 | DType::I8x4 | DType::U8x4 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::E4m3 | DType::E5m2 | DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
     /// Whether it is a floating type.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
+        matches!(self, DType::F64 | DType::F32) || self.is_narrow_float()
+    }
+
+    /// Whether it is a float that is storage only: one of 16 or 8 bits.
+    pub fn is_narrow_float(self) -> bool {
+        matches!(self, DType::F16 | DType::Bf16) || self.is_f8()
+    }
+
+    /// Whether it is a float of eight bits.
+    pub fn is_f8(self) -> bool {
+        matches!(self, DType::E4m3 | DType::E5m2)
     }
 
     /// Whether it is an integer type. Words of four bytes are none: nothing but `dot4` computes with them.
@@ -134,10 +154,10 @@ impl DType {
         }
     }
 
-    /// The type that arithmetic on it happens in: `f32` for the 16-bit floats, `i32` for bytes, itself otherwise.
+    /// The type that arithmetic on it happens in: `f32` for floats of 16 and 8 bits, `i32` for bytes, itself otherwise.
     pub fn compute(self) -> DType {
         match self {
-            DType::F16 | DType::Bf16 => DType::F32,
+            narrow if narrow.is_narrow_float() => DType::F32,
             DType::I8 | DType::U8 => DType::I32,
             other => other,
         }

@@ -30,7 +30,7 @@ impl Roofline {
                 let tensor = match (workload.dtype, workload.math) {
                     (DType::F16 | DType::Bf16, _) => cuda.f16_flops_per_sm_clock,
                     // Twice as many are in an instruction's operands, of which it takes as many bytes a clock.
-                    (DType::I8 | DType::U8, _) => 2 * cuda.f16_flops_per_sm_clock,
+                    (DType::I8 | DType::U8 | DType::E4m3 | DType::E5m2, _) => 2 * cuda.f16_flops_per_sm_clock,
                     (_, Math::Tf32) => cuda.tf32_flops_per_sm_clock,
                     _ => 0,
                 };

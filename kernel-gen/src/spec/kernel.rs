@@ -88,12 +88,14 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         ("f32", DType::F32),
         ("f16", DType::F16),
         ("bf16", DType::Bf16),
+        ("e4m3", DType::E4m3),
+        ("e5m2", DType::E5m2),
         ("i8", DType::I8),
         ("u8", DType::U8),
         ("i32", DType::I32),
     ];
-    let inputs = &types[..5];
-    let bytes = &inputs[3..];
+    let inputs = &types[..7];
+    let bytes = &inputs[5..];
     // Where the operator is not known, the keys of all of them are taken without complaint.
     let known: Vec<&Kind> = kind.map_or(KINDS.to_vec(), |kind| vec![kind]);
     let has = |test: &dyn Fn(&Kind) -> bool| known.iter().any(|kind| test(kind));

@@ -28,6 +28,11 @@ pub trait Template: Send + Sync {
         false
     }
 
+    /// Whether it also has kernels for inputs or outputs that are floats of eight bits, likewise.
+    fn takes_f8(&self) -> bool {
+        false
+    }
+
     /// Its choices for a workload that it applies to. Limits of the target belong into the space's filters, so that
     /// nearly every config of the space gives a valid kernel.
     fn space(&self, workload: &Workload, target: &Target) -> Result<Space, TemplateError>;
@@ -70,13 +75,17 @@ pub trait Template: Send + Sync {
 }
 
 impl dyn Template + '_ {
-    /// [`Template::applies`], but to nothing with integers unless the template [takes](Template::takes_integers) them: what is asked
-    /// of templates that are not known.
+    /// [`Template::applies`], but to nothing with integers unless the template [takes](Template::takes_integers) them, nor with floats of
+    /// eight bits: what is asked of templates that are not known.
     pub fn admits(&self, workload: &Workload, target: &Target) -> Result<(), String> {
         let bytes = workload.is_quantised() || workload.out_dtype.is_byte();
-        match bytes && !self.takes_integers() {
-            true => Err("for floating-point numbers".into()),
-            false => self.applies(workload, target),
+        let f8 = workload.dtype.is_f8() || workload.out_dtype.is_f8();
+        // What is for another device says that first.
+        self.applies(workload, target)?;
+        match () {
+            () if bytes && !self.takes_integers() => Err("for floating-point numbers".into()),
+            () if f8 && !self.takes_f8() => Err("for numbers of 16 and 32 bits".into()),
+            () => Ok(()),
         }
     }
 }

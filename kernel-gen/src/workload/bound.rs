@@ -29,6 +29,11 @@
 //! **tf32.** Both operands lose what is beyond 10 fraction bits, truncated at worst: a relative error `t <= 2^-10`
 //! each, `2t + t^2` for the product. Tensor cores may truncate where an `f32` unit rounds, so `u` is doubled.
 //!
+//! **Floats of eight bits** (`e4m3`, `e5m2`), but in the classes `strict` and `local`: tensor cores add the products of an instruction,
+//! 32 of them, and the sum that is there as numbers of 13 fraction bits, those of the largest, and cut off what is below *(seen on H100s:
+//! DeepSeek-AI, arXiv:2412.19437, section 3.3.2)*. So each of 33 summands loses up to `2^-13` of the largest, which is at most
+//! `sum |x||w|`. Kernels add what [`F8_TERMS`] terms have become in `f32`, so this happens four times to each product.
+//!
 //! **A pair of convolutions.** The second one's operands `x'` have errors `|x' - x| <= d` of their own. Its sum moves by
 //! `sum d |w|` at most, and rounds as a sum of products of size `(|x| + d) |w|` does.
 //!
@@ -50,7 +55,7 @@
 //!   thresholded ReLU and shrinkage have steps, beside which either side is right.
 //!
 //! **The output type.** Storing in 16 bits rounds once more: `h (|v| + e)` with `h` = 2^-11 (f16) or 2^-8 (bf16), and
-//! at most 2^-25 where an f16 is subnormal. Beyond the largest finite value every result is right: the bound is
+//! at most 2^-25 where an f16 is subnormal; 2^-4 and 2^-10 of an `e4m3`, 2^-3 and 2^-17 of an `e5m2`. Beyond the largest finite value every result is right: the bound is
 //! infinite.
 //!
 //! # Numbers that are not finite
@@ -99,6 +104,9 @@ pub const FP32_CLASS_FACTOR: f64 = 8.0;
 /// In the class [`Math::Fp32`], sums of fewer terms are held to the bound of so many: a plain 3x3 filter's, times the
 /// class's factor.
 pub const FP32_SHORTEST_SUM: f64 = 9.0 * FP32_CLASS_FACTOR;
+
+/// How many products of floats of eight bits tensor cores add before the sum becomes one in `f32`.
+pub const F8_TERMS: i64 = 128;
 
 /// The exact output of a workload on given inputs, and how far each element may be from it.
 #[derive(Clone, PartialEq, Debug)]
@@ -355,7 +363,9 @@ pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, 
     or_nan.sort_unstable();
     or_nan.dedup();
     let terms = workload.reduction_length() as f64;
-    let factor = sum_factor(workload.math, terms);
+    let roundings = workload.op.get().roundings() as f64;
+    let on_tensor_cores = workload.dtype.is_f8() && !workload.math.is_local();
+    let factor = sum_factor(workload.math, roundings) + if on_tensor_cores { f8_factor(terms) } else { 0.0 };
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
     let (channel, image, channels) =
         (channel_of_element(workload), image_of_element(workload), workload.channels() as usize);
@@ -405,6 +415,13 @@ fn sum_factor(math: Math, terms: f64) -> f64 {
         }
     };
     f32_sum + gamma(U64)
+}
+
+/// What tensor cores add to that for floats of eight bits.
+fn f8_factor(terms: f64) -> f64 {
+    const INSTRUCTION: f64 = 32.0;
+    let at_once = terms.min(F8_TERMS as f64);
+    (at_once / INSTRUCTION).ceil() * (at_once.min(INSTRUCTION) + 1.0) * 2f64.powi(-13)
 }
 
 /// The exact value of an element after the epilogue, as [`reference()`](super::reference()) has it, and its error. Its places are
@@ -572,10 +589,13 @@ fn stored(dtype: DType, v: f64, e: f64) -> f64 {
     let (roundoff, subnormal, largest) = match dtype {
         DType::F16 => (1.0 / 2048.0, 2f64.powi(-25), 65504.0),
         DType::Bf16 => (1.0 / 256.0, f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
+        DType::E4m3 => (1.0 / 16.0, 2f64.powi(-10), 448.0),
+        DType::E5m2 => (1.0 / 8.0, 2f64.powi(-17), 57344.0),
         _ => (0.0, 0.0, f64::from(f32::MAX)),
     };
     if !v.is_finite() {
-        return e;
+        // An infinity becomes the largest finite number of eight bits.
+        return if dtype.is_f8() && !v.is_nan() { f64::INFINITY } else { e };
     }
     if v.abs() + e > largest { f64::INFINITY } else { e + roundoff * (v.abs() + e) + subnormal }
 }

@@ -83,12 +83,17 @@ impl Workload {
     /// Checks sizes, types and the epilogue. Everything else in this module, and every module below it, takes a
     /// workload that passed; for one that did not, results are meaningless (but nothing here is unsafe).
     pub fn validate(&self) -> Result<(), WorkloadError> {
-        let outputs = if self.is_quantised() || self.epilogue.last() == Some(&Epilogue::Quantize) {
+        let f8 = |dtype: &DType| dtype.is_f8();
+        if [self.dtype, self.out_dtype].iter().any(f8) {
+            quant::check_f8(self)?;
+        }
+        let outputs = if self.is_quantised() || f8(&self.out_dtype) || self.epilogue.last() == Some(&Epilogue::Quantize)
+        {
             std::slice::from_ref(&self.out_dtype)
         } else {
             self.op.get().kind().outputs
         };
-        let inputs = if self.is_quantised() { std::slice::from_ref(&self.dtype) } else { FLOATS };
+        let inputs = if self.is_quantised() || f8(&self.dtype) { std::slice::from_ref(&self.dtype) } else { FLOATS };
         for (which, dtype, types) in [("input", self.dtype, inputs), ("output", self.out_dtype, outputs)] {
             if !types.contains(&dtype) {
                 let (dtype, indices) = (dtype.name(), types == INDICES);
@@ -160,8 +165,8 @@ impl Workload {
                 Per::Element => shape.clone(),
                 Per::Tensor => vec![1],
             };
-            // Where inputs or output are integers, what is no integer by nature is an `f32`.
-            let number = |dtype: DType| if dtype.is_float() { dtype } else { DType::F32 };
+            // Where inputs or output have eight bits, what is no integer by nature is an `f32`.
+            let number = |dtype: DType| if dtype.bytes() > 1 && dtype.is_float() { dtype } else { DType::F32 };
             let dtype = match (operand.role, operand.per) {
                 // The integers of a tensor like the output.
                 (Role::ZeroPoint, _) => self.out_dtype,

@@ -108,7 +108,7 @@ pub enum WorkloadError {
         /// Whether it should be one of indices.
         indices: bool,
     },
-    /// Integers of eight bits where they do not fit.
+    /// Numbers of eight bits where they do not fit.
     Quantised {
         /// What is wrong.
         cause: String,
@@ -202,7 +202,7 @@ impl WorkloadError {
             IndexEpilogue => "leave the epilogue out".into(),
             UnsupportedType { indices: true, .. } => "use i64 or i32: the output holds indices".into(),
             UnsupportedType { .. } => "use f32, f16 or bf16".into(),
-            Tf32NeedsF32 { .. } => "use math fp32: 16-bit inputs accumulate in f32 anyway".into(),
+            Tf32NeedsF32 { .. } => "use math fp32: inputs of fewer bits accumulate in f32 anyway".into(),
             EpilogueRepeated { .. } => "leave one out: its operand is passed once".into(),
             EpilogueOrder { help, .. } => (*help).into(),
         }

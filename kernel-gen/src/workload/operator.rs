@@ -110,6 +110,9 @@ pub(crate) struct Kind {
 /// The types of outputs that are numbers.
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
 
+/// Floats of eight bits: of inputs and outputs where an operator [takes](OfBytes) them.
+pub(crate) const F8: &[DType] = &[DType::E4m3, DType::E5m2];
+
 /// The types of outputs that are indices.
 pub(crate) const INDICES: &[DType] = &[DType::I64, DType::I32];
 
@@ -253,6 +256,8 @@ pub(crate) enum OfBytes {
     Sums,
     /// Its elements are elements of the input, whatever they stand for.
     Moves,
+    /// It takes floats of eight bits, as those of sums do, but no integers.
+    Floats,
 }
 
 /// What sets shapes of one operator apart.
@@ -297,6 +302,11 @@ pub(crate) trait Operator: fmt::Debug {
 
     /// Number of terms behind each element of the last stage, those that meet padding included.
     fn terms(&self) -> i64;
+
+    /// The most roundings in `f32` that a term passes through: those of its product and of sums.
+    fn roundings(&self) -> i64 {
+        self.terms()
+    }
 
     /// Floating-point operations for each of these terms: 2 for a product that is added.
     fn flops_per_term(&self) -> i64 {

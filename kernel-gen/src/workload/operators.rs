@@ -27,6 +27,7 @@ use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
+use super::scaled_matmul::{self, ScaledMatmul};
 use super::select::{self, Where};
 use super::unary::{self, Unary};
 use crate::ir::DType;
@@ -97,6 +98,8 @@ operators! {
     Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
     /// Matrix products of batches that differ in shape.
     BroadcastMatmul { broadcast_matmul::BROADCAST_MATMUL },
+    /// A matrix product with scales of blocks.
+    ScaledMatmul { scaled_matmul::SCALED_MATMUL },
     /// Attention of several heads.
     Attention { attention::ATTENTION },
     /// A depthwise convolution and the pointwise convolution of its result.

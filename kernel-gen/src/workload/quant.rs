@@ -78,6 +78,22 @@ impl Workload {
     }
 }
 
+/// Refuses floats of eight bits where an operator does not take them, and beside integers.
+pub(super) fn check_f8(w: &Workload) -> Result<(), WorkloadError> {
+    let error = |cause: String, help| Err(WorkloadError::Quantised { cause, help });
+    let (operator, f8) = (w.op.get(), if w.dtype.is_f8() { w.dtype } else { w.out_dtype });
+    if !matches!(operator.of_bytes(), OfBytes::Sums | OfBytes::Floats) || operator.kind().outputs != FLOATS {
+        let help = "use f32, f16 or bf16, or an operator that takes floats of eight bits: conv2d, depthwise_conv2d, conv1d, conv3d, \
+                    conv_transpose1d to 3d, matmul, batch_matmul, scaled_matmul, identity";
+        return error(format!("{} has no {f8}", w.op_name()), help);
+    }
+    if w.is_quantised() {
+        let help = "use out_dtype i32, i8, u8, f32, f16 or bf16";
+        return error(format!("sums of integers become no {f8}"), help);
+    }
+    Ok(())
+}
+
 /// Holds types, zero points and the steps that need integers, or make them, against each other.
 pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
     let error = |cause: String, help| Err(WorkloadError::Quantised { cause, help });
@@ -107,7 +123,7 @@ pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
             _ => Ok(()),
         };
     }
-    if w.op.get().of_bytes() == OfBytes::Nothing {
+    if matches!(w.op.get().of_bytes(), OfBytes::Nothing | OfBytes::Floats) {
         let help = "use f32, f16 or bf16, or an operator that takes integers: conv2d, depthwise_conv2d, conv1d, conv3d, \
                     conv_transpose1d to 3d, matmul, batch_matmul, identity, max_pool2d, permute and its like";
         return error(format!("{} does not take inputs of type {}", w.op_name(), w.dtype), help);

@@ -3,11 +3,11 @@
 use super::attention::{Attention, Mask};
 use super::dims::MAX_RANK;
 use super::number::Number;
-use super::operator::{OfBytes, Size, SizeRole};
+use super::operator::{F8, FLOATS, OfBytes, Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{
-    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, Slice, Slices, WeightZero,
-    Workload, epilogue,
+    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, ScaledMatmul, Slice,
+    Slices, WeightZero, Workload, epilogue,
 };
 use crate::ir::DType;
 pub use crate::stable::Rng;
@@ -87,6 +87,24 @@ pub fn quantised(rng: &mut Rng) -> Workload {
     }
 }
 
+/// A small valid workload on floats of eight bits: any operator that takes them, either type, as input, output or both.
+pub fn f8(rng: &mut Rng) -> Workload {
+    loop {
+        let op = if rng.one_in(6) { of_operator("scaled_matmul", rng).op } else { quantised(rng).op };
+        let f8 = *rng.pick(F8);
+        let (dtype, out_dtype) = match rng.below(4) {
+            0 => (*rng.pick(FLOATS), f8),
+            1 => (f8, f8),
+            _ => (f8, *rng.pick(FLOATS)),
+        };
+        let math = *rng.pick(&[Math::Fp32, Math::Local, Math::Strict]);
+        let workload = Workload { dtype, out_dtype, math, epilogue: epilogue(rng), ..Workload::f32(op) };
+        if workload.validate().is_ok() {
+            return workload;
+        }
+    }
+}
+
 /// An operator on integers of eight bits, with zero points and an epilogue drawn; it may be invalid.
 pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     let mut byte = || *rng.pick(&[DType::I8, DType::U8]);
@@ -130,6 +148,20 @@ pub fn on_words(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     Workload { quant: Quant { weight_zero: WeightZero::None, ..of.quant }, ..of }
 }
 
+/// A workload on floats of eight bits as tensor cores take them: the reduction in whole pieces of 16. Some products have scales of blocks.
+pub fn on_f8(op: impl Into<Op>, rng: &mut Rng) -> Workload {
+    let whole = on_tensor_cores(op, rng);
+    let op = match whole.op {
+        Op::Matmul(m) if m.batch == 1 && rng.one_in(3) => {
+            Op::ScaledMatmul(ScaledMatmul { m: m.m, n: m.n, k: m.k, block: 128 })
+        }
+        op => op,
+    };
+    let dtype = *rng.pick(F8);
+    let out_dtype = *rng.pick(&[DType::F32, DType::F16, DType::Bf16, dtype]);
+    Workload { op, dtype, out_dtype, epilogue: epilogue(rng), quant: Quant::default(), ..whole }
+}
+
 /// A workload on integers of eight bits without zero points, with an epilogue for them: whose reduction and channels divide by 16 and
 /// whose left operand is not transposed, as tensor cores take them.
 pub fn on_tensor_cores(op: impl Into<Op>, rng: &mut Rng) -> Workload {
@@ -153,7 +185,7 @@ fn takes_bytes(name: &str) -> bool {
     let kind = kind(name).expect("it was listed");
     let sizes: Vec<i64> = kind.sizes.iter().map(|size| i64::from(size.role != SizeRole::Padding)).collect();
     let layout = kind.layouts.first().copied().unwrap_or(ConvLayout::Nchw);
-    (kind.of_sizes)(layout, &sizes).is_some_and(|op| op.get().of_bytes() != OfBytes::Nothing)
+    (kind.of_sizes)(layout, &sizes).is_some_and(|op| matches!(op.get().of_bytes(), OfBytes::Sums | OfBytes::Moves))
 }
 
 /// Multiply-adds, or elements of the output if that is more.
@@ -475,6 +507,8 @@ pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
     let most = match workload.dtype {
         DType::F32 if !workload.math.is_local() => return all,
         DType::F32 => 20,
+        // Their numbers are uneven as they are.
+        DType::E4m3 | DType::E5m2 => return all,
         // The smallest and the largest must still be numbers of the type, with all their bits.
         _ => 7,
     };
@@ -506,6 +540,9 @@ fn element(dtype: DType, rng: &mut Rng) -> f64 {
     match dtype {
         // Eight significant bits are what a bfloat16 has.
         DType::F16 | DType::Bf16 => rng.between(-128, 127) as f64 / 128.0,
+        // Significant bits of an `e4m3` and an `e5m2`, and exponents on both sides of 0.
+        DType::E4m3 => rng.between(-15, 15) as f64 / 16.0 * 2f64.powi(rng.between(-3, 3) as i32),
+        DType::E5m2 => rng.between(-7, 7) as f64 / 8.0 * 2f64.powi(rng.between(-3, 3) as i32),
         DType::I8 => rng.between(-128, 127) as f64,
         DType::U8 => rng.between(0, 255) as f64,
         _ => rng.between(-(1 << 23), (1 << 23) - 1) as f64 / f64::from(1 << 23),

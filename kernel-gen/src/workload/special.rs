@@ -23,9 +23,21 @@ pub fn values(dtype: DType) -> [(&'static str, f64); 5] {
             ("one above", 1.0),
         ];
     }
+    if dtype == DType::E4m3 {
+        // It has no infinities.
+        let (largest, smallest) = (448.0, 2f64.powi(-9));
+        return [
+            ("NaN", f64::NAN),
+            ("the largest", largest),
+            ("minus the largest", -largest),
+            ("the smallest subnormal", smallest),
+            ("an outlier", 256.0),
+        ];
+    }
     let (smallest, outlier) = match dtype {
         DType::F16 => (2f64.powi(-24), 6e4),
         DType::Bf16 => (2f64.powi(-133), 2f64.powi(100)),
+        DType::E5m2 => (2f64.powi(-16), 57344.0),
         _ => (2f64.powi(-149), 2f64.powi(100)),
     };
     [

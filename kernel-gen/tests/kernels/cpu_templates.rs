@@ -4,7 +4,7 @@
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test kernels cpu_templates::` runs the whole;
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
-use crate::checked;
+use crate::checked::{self, in_f32};
 use crate::compiled;
 use crate::drawn;
 use crate::kinds;
@@ -116,7 +116,7 @@ fn check_on(
     };
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", what()));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-    if let Err(mismatch) = template.reach(workload, config).reference(workload, &views).check(output) {
+    if let Err(mismatch) = template.reach(workload, config).reference(&in_f32(workload), &views).check(output) {
         panic!("{}: {mismatch}\n{}", what(), scheduled.schedule.kernel);
     }
 }

@@ -6,7 +6,7 @@
 //! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_CONFIGS` takes more configs of each,
 //! `KERNEL_GEN_TEMPLATE` names one template.
 
-use crate::checked;
+use crate::checked::{self, in_f32};
 use crate::cuda_on_cpu;
 use crate::kinds;
 use crate::sweep::number;
@@ -99,7 +99,7 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
 
     let inputs = sample::uneven_inputs(workload, &mut Rng::new(seed));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-    let reference = template.reach(workload, config).reference(workload, &views);
+    let reference = template.reach(workload, config).reference(&in_f32(workload), &views);
     let values = made.values(workload, &inputs);
     for (stage, kernel) in [("scheduled", &made.kernel), ("lowered", made.lowered.kernel())] {
         let output =
@@ -130,6 +130,9 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(sample::conv2d_tiles(&mut Rng::new(seed)));
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if template == "plain_cuda" && seed % 8 == 3 {
+        return sample::f8(&mut Rng::new(seed));
+    }
     if let "wgmma_gemm" | "wgmma_conv2d" | "wgmma_window" = template {
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match template {
@@ -137,8 +140,12 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
             "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
             _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 72)),
         };
-        if template != "wgmma_window" && seed % 3 == 2 {
-            return sample::on_tensor_cores(op, rng);
+        // Targets take turns, so that every one of them gets every kind.
+        match (template, seed / TARGETS.len() as u64 % 3) {
+            ("wgmma_window", _) => {}
+            (_, 1) => return sample::on_tensor_cores(op, rng),
+            (_, 2) => return sample::on_f8(op, rng),
+            _ => {}
         }
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
@@ -371,7 +378,8 @@ fn every_template_computes_what_the_reference_does() {
     let mut checked = BTreeMap::new();
     for template in cuda_templates(&registry) {
         let start = std::time::Instant::now();
-        sweep(template, 2, 2, |w, t, config, seed| check(template, w, t, config, seed));
+        let kinds = if template.takes_f8() { 3 } else { 2 };
+        sweep(template, kinds, 2, |w, t, config, seed| check(template, w, t, config, seed));
         checked.insert(template.name().to_string(), start.elapsed());
     }
     println!("time by template: {checked:?}");
@@ -383,14 +391,14 @@ fn every_template_computes_what_the_reference_does() {
 fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
     let registry = Registry::builtin();
     for template in cuda_templates(&registry) {
-        // Of numbers, and of integers; those of `plain_cuda` are in `quantised`.
-        let mut ran = [0; 2];
+        // Of numbers, of integers, and of floats of eight bits; integers of `plain_cuda` are in `quantised`.
+        let mut ran = [0; 3];
         let on_integers = template.takes_integers() && template.name() != "plain_cuda";
         // A ring's default does what its other sizes do, and the interpreter checks those.
         let ring = template.name().starts_with("wgmma") || template.name().starts_with("split_");
         let configs = if ring { 0 } else { 2 };
-        sweep(template, if on_integers { 30 } else { 4 }, configs, |w, target, config, seed| {
-            let ran = &mut ran[usize::from(w.is_quantised())];
+        sweep(template, if on_integers || template.takes_f8() { 30 } else { 4 }, configs, |w, target, config, seed| {
+            let ran = &mut ran[if w.dtype.is_f8() { 2 } else { usize::from(w.is_quantised()) }];
             if *ran == 2 {
                 return;
             }
@@ -412,13 +420,15 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
             let params = w.params();
             let output = params.iter().find(|p| p.role == Role::Output).expect("every workload has an output");
             let output = outputs.remove(output.name).expect("the output is written");
-            if let Err(mismatch) = template.reach(w, config).reference(w, &views).check(output) {
+            if let Err(mismatch) = template.reach(w, config).reference(&in_f32(w), &views).check(output) {
                 panic!("{} on {} with {config}: {mismatch}\n{}", template.name(), w.key(), source.source);
             }
         });
         assert!(ran[0] > 0 || template.name() == "simt_integers", "{}", template.name());
-        // A small launch of `wgmma_conv2d` on integers is rare; the interpreter and GPUs run those.
-        assert!(!on_integers || ran[1] > 0 || template.name() == "wgmma_conv2d", "{} on integers", template.name());
+        // A small launch of `wgmma_conv2d` on eight bits is rare; the interpreter and GPUs run those.
+        let rare = template.name() == "wgmma_conv2d";
+        assert!(!on_integers || ran[1] > 0 || rare, "{} on integers", template.name());
+        assert!(!template.takes_f8() || ran[2] > 0 || rare, "{} on floats of eight bits", template.name());
     }
 }
 

@@ -1,9 +1,10 @@
-//! Workloads on integers of eight bits: interpreter, compiled C and reference are equal to the bit, wherever the result is an integer.
+//! Workloads on numbers of eight bits. Of integers interpreter, compiled C and reference are equal to the bit, wherever the result is an
+//! integer; of floats they keep the bounds of sums in `f32`.
 //!
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=2000 cargo test --release -p kernel-gen --test kernels quantised::` runs the whole;
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
-use crate::checked;
+use crate::checked::{self, in_f32};
 use crate::cpu_templates::{self, Way};
 use crate::sweep::{for_each, number};
 use kernel_gen::emit::c::Isa;
@@ -15,35 +16,38 @@ use kernel_gen::workload::{Workload, naive, reference_with_bounds};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// `count` random workloads, or as many as are asked for, on all processors.
+/// `count` random workloads on integers, or as many as are asked for, and a third as many on floats, on all processors.
 fn of_each(count: u64, job: impl Fn(u64, Workload) + Sync) {
     let (first, count) = (number("KERNEL_GEN_SEED", 0), number("KERNEL_GEN_WORKLOADS", count));
     for_each(count as usize, |i| {
         let seed = first * count + i as u64;
         job(seed, sample::quantised(&mut Rng::new(seed)));
+        if seed % 3 == 0 {
+            job(seed, sample::f8(&mut Rng::new(seed)));
+        }
     });
 }
 
 #[test]
-fn definitions_on_integers_are_exact() {
+fn definitions_on_integers_are_exact_and_those_on_floats_keep_their_bounds() {
     of_each(200, |seed, workload| {
         assert_eq!(Workload::from_key(&workload.key()).as_ref(), Ok(&workload));
         let kernel = naive(&workload);
         let (inputs, params) = (sample::inputs(&workload, &mut Rng::new(seed)), workload.params());
         let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-        let expected = reference_with_bounds(&workload, &views);
+        let expected = reference_with_bounds(&in_f32(&workload), &views);
         let values: Values = params.iter().zip(&inputs).map(|(p, values)| (p.name.into(), values.clone())).collect();
         let mut out = interp::run(&kernel, &values, Mode::Declared)
             .unwrap_or_else(|e| panic!("{}: {e}\n{kernel}", workload.key()));
         let out = out.remove(params.last().expect("the output").name).expect("the output");
         expected.check(out).unwrap_or_else(|m| panic!("{}: {m}\n{kernel}", workload.key()));
         let whole = expected.values.iter().all(|v| v.fract() == 0.0);
-        assert!(whole || workload.out_dtype.is_float(), "{}", workload.key());
+        assert!(whole || !workload.is_quantised() || workload.out_dtype.is_float(), "{}", workload.key());
     });
 }
 
 #[test]
-fn every_template_on_integers_is_right_on_cpus() {
+fn every_template_on_eight_bits_is_right_on_cpus() {
     let (registry, seen) = (Registry::builtin(), Mutex::new(BTreeMap::<String, usize>::new()));
     let targets: Vec<&Target> = Target::all().iter().filter(|t| t.cpu().is_some()).collect();
     of_each(60, |seed, workload| {
@@ -63,7 +67,7 @@ fn every_template_on_integers_is_right_on_cpus() {
 }
 
 #[test]
-fn every_template_on_integers_is_right_on_gpus() {
+fn every_template_on_eight_bits_is_right_on_gpus() {
     let registry = Registry::builtin();
     of_each(30, |seed, workload| {
         let target = Target::find(["sm_75", "sm_80", "sm_90a"][seed as usize % 3]).expect("a built-in target");

@@ -85,7 +85,10 @@ fn what_they_refuse() {
     let why = |w: &Workload| WgmmaGemm.applies(w, target).expect_err("it refuses");
     let m = Matmul::new(64, 64, 64);
     let fp32 = Workload::f32(m);
-    assert_eq!(why(&fp32), "multiplies f16 and bf16, f32 in the class tf32, and i8 and u8, not f32 in fp32");
+    assert_eq!(
+        why(&fp32),
+        "multiplies f16 and bf16, f32 in the class tf32, i8 and u8, and e4m3 and e5m2 in the class fp32, not f32 in fp32"
+    );
     let turned = tf32(Matmul { trans_a: true, ..m }, &[]);
     assert_eq!(why(&turned), "the reduction of a left operand in f32 must be its fast dimension");
     assert_eq!(

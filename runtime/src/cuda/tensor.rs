@@ -6,7 +6,7 @@ use super::{Cuda, CudaError};
 use crate::device::{Input, Output};
 use crate::dispatch::Arg;
 use crate::tensor::size_in_bytes;
-use crate::{AsView, AsViewMut, Bf16, BitsOf, Element, Error, F16, Result, Shape, Tensor};
+use crate::{AsView, AsViewMut, Bf16, BitsOf, E4m3, E5m2, Element, Error, F16, Result, Shape, Tensor};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DeviceRepr, DeviceSlice, ValidAsZeroBits, result};
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,10 +15,18 @@ use std::marker::PhantomData;
 unsafe impl DeviceRepr for F16 {}
 // SAFETY: as above.
 unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: 8 bits of data, as a `u8`.
+unsafe impl DeviceRepr for E4m3 {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for E5m2 {}
 // SAFETY: 0.
 unsafe impl ValidAsZeroBits for F16 {}
 // SAFETY: 0.
 unsafe impl ValidAsZeroBits for Bf16 {}
+// SAFETY: 0.
+unsafe impl ValidAsZeroBits for E4m3 {}
+// SAFETY: 0.
+unsafe impl ValidAsZeroBits for E5m2 {}
 
 /// An owned dense row-major array of shape `S` in a GPU's memory: a [`CudaSlice`] whose length is known to be right.
 ///

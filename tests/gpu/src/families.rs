@@ -49,9 +49,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             let (dtype, math) = if seed.is_multiple_of(3) { (DType::F32, Math::Tf32) } else { (half, Math::Fp32) };
             w = match seed % 5 {
                 3 => sample::on_tensor_cores(op, &mut rng),
+                1 => sample::on_f8(op, &mut rng),
                 _ => Workload { op, dtype, math, ..w },
             };
         }
+        "plain_cuda" if seed % 4 == 1 => w = sample::f8(&mut rng),
         "plain_cuda" if seed.is_multiple_of(2) => w = sample::quantised(&mut rng),
         "mma_gemm" => {
             w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };

@@ -252,10 +252,12 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn dtypes(&self, acc: &Tile, a: &Operand, b: &Operand, sums: &[DType]) -> Result<(), Refusal> {
+    fn dtypes(&self, unit: Unit, acc: &Tile, [a, b]: [&Operand; 2], sums: &[DType]) -> Result<(), Refusal> {
         let of = |t: &Tile| self.kernel.buffer(t.buffer).dtype;
         let [c, x, y] = [of(acc), of(&a.tile), of(&b.tile)];
-        if x.is_byte() && y.is_byte() && c == DType::I32 {
+        let bytes = x.is_byte() && y.is_byte() && c == DType::I32;
+        let f8 = x.is_f8() && y.is_f8() && c == DType::F32 && unit == Unit::Warpgroup;
+        if bytes || f8 {
             if a.transposed || !b.transposed {
                 let cause = format!("a product of {x} and {y} whose reduction is not the fast dimension of both");
                 return Err((FaultKind::TypeMismatch, cause, "multiply m x k by a transposed n x k"));
@@ -265,7 +267,7 @@ impl Checker<'_, '_> {
         let known = matches!((c, x), (DType::F32, DType::F16 | DType::Bf16) | (DType::F16, DType::F16));
         if x != y || !known || !sums.contains(&c) {
             let cause = format!("tensor cores do not compute {c} += {x} * {y}");
-            let help = "multiply f16 or bf16 of one kind into f32, or i8 and u8 into i32";
+            let help = "multiply f16 or bf16 of one kind into f32, i8 and u8 into i32, or, by a warpgroup, e4m3 and e5m2 into f32";
             return Err((FaultKind::TypeMismatch, cause, help));
         }
         Ok(())
@@ -275,7 +277,7 @@ impl Checker<'_, '_> {
         for t in [acc, &a.tile, &b.tile] {
             self.scope(t, "an operand of mma.warp is", |s| s == Scope::Fragment(Unit::Warp), "a fragment of a warp")?;
         }
-        self.dtypes(acc, a, b, &[DType::F32, DType::F16])?;
+        self.dtypes(Unit::Warp, acc, [a, b], &[DType::F32, DType::F16])?;
         let shape = |t: &Tile, transposed: bool| match long(t)[..] {
             [r, c] if transposed => Some((c, r)),
             [r, c] => Some((r, c)),
@@ -312,7 +314,7 @@ impl Checker<'_, '_> {
         self.scope(&a.tile, "the left operand of mma.warpgroup is", |s| s == Scope::Shared || s == held, wanted)?;
         self.scope(&b.tile, "the right operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
         if !tf32 {
-            self.dtypes(acc, a, b, &[DType::F32])?;
+            self.dtypes(Unit::Warpgroup, acc, [a, b], &[DType::F32])?;
         } else if [acc, &a.tile].iter().any(|t| self.kernel.buffer(t.buffer).dtype != DType::F32)
             || a.transposed
             || !b.transposed

@@ -118,6 +118,8 @@ fn is_identity(op: ReduceOp, init: &Expr, dtype: DType) -> bool {
     let lowest = match dtype {
         DType::F64 => f64::MIN,
         DType::F32 | DType::Bf16 => f64::from(f32::MIN),
+        DType::E4m3 => -448.0,
+        DType::E5m2 => -57344.0,
         DType::F16 => -65504.0,
         DType::I64 => i64::MIN as f64,
         DType::I32 | DType::I8x4 | DType::U8x4 | DType::Bool => f64::from(i32::MIN),

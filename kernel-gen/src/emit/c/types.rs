@@ -14,7 +14,7 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
         DType::I64 => "int64_t",
         DType::I32 => "int32_t",
         DType::I8 => "int8_t",
-        DType::U8 => "uint8_t",
+        DType::U8 | DType::E4m3 | DType::E5m2 => "uint8_t",
         DType::I8x4 | DType::U8x4 => WORD,
         DType::Bool => "uint8_t",
     }

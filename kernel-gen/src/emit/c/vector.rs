@@ -129,9 +129,7 @@ impl Body<'_> {
                 }
                 _ => self.blend(cond, a, b, c),
             },
-            Expr::Cast(d, a)
-                if a.ty(self.kernel).dtype.compute() == d.compute() && !matches!(d, DType::F16 | DType::Bf16) =>
-            {
+            Expr::Cast(d, a) if a.ty(self.kernel).dtype.compute() == d.compute() && !d.is_narrow_float() => {
                 self.vector(a, c)
             }
             Expr::Cast(d @ (DType::F32 | DType::F64), a) => {

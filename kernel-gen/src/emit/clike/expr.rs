@@ -72,7 +72,7 @@ impl<D: Dialect> Printer<'_, D> {
                 let a = self.scalar(a)?;
                 match d {
                     _ if *d == from => a,
-                    DType::F16 | DType::Bf16 => {
+                    _ if d.is_narrow_float() => {
                         let [narrow, widen] = [Common::Narrow(*d), Common::Widen(*d)].map(|c| self.common(c));
                         Text::new(format!("{widen}({narrow}({}))", a.text), PRIMARY)
                     }
@@ -255,18 +255,16 @@ impl<D: Dialect> Printer<'_, D> {
     /// An element as its buffer holds it, as the value that is computed with.
     pub(crate) fn widened(&mut self, b: BufferId, element: String) -> Text {
         match self.kernel.buffer(b).dtype {
-            d @ (DType::F16 | DType::Bf16) => {
-                Text::new(format!("{}({element})", self.common(Common::Widen(d))), PRIMARY)
-            }
+            d if d.is_narrow_float() => Text::new(format!("{}({element})", self.common(Common::Widen(d))), PRIMARY),
             _ => Text::new(element, PRIMARY),
         }
     }
 
-    /// A value as it is stored: 16-bit floats are rounded.
+    /// A value as it is stored: floats of 16 and 8 bits are rounded.
     pub(crate) fn narrowed(&mut self, b: BufferId, value: Text) -> String {
         match self.kernel.buffer(b).dtype {
-            DType::F16 | DType::Bf16 if D::PLAIN_ZEROS && value.text == "0.0f" => "0".into(),
-            d @ (DType::F16 | DType::Bf16) => format!("{}({})", self.common(Common::Narrow(d)), value.text),
+            d if d.is_narrow_float() && D::PLAIN_ZEROS && value.text == "0.0f" => "0".into(),
+            d if d.is_narrow_float() => format!("{}({})", self.common(Common::Narrow(d)), value.text),
             _ => value.text,
         }
     }

@@ -25,9 +25,9 @@ pub(crate) enum Common {
     Min(DType),
     /// The larger of two numbers, NaN if either is; it is called `max_` and the type.
     Max(DType),
-    /// A 16-bit float to `float`.
+    /// A float of 16 or 8 bits to `float`.
     Widen(DType),
-    /// `float` to a 16-bit float, rounding to nearest even.
+    /// `float` to a float of 16 or 8 bits, rounding to nearest even.
     Narrow(DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
@@ -77,6 +77,50 @@ pub(crate) fn floor_div(name: &str, ty: &str) -> String {
 /// The definition of its remainder.
 pub(crate) fn floor_mod(name: &str, ty: &str) -> String {
     of_two(name, ty, &format!("{ty} r = a % b;\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;"))
+}
+
+/// Fraction bits of a float of eight bits, the bias of its exponent, and the bits of its largest finite number.
+fn format_of(dtype: DType) -> (u32, u32, u32) {
+    if dtype == DType::E4m3 { (3, 7, 0x7e) } else { (2, 15, 0x7b) }
+}
+
+/// The definition of the conversion of a float of eight bits to `float`; `ty` is the type of its bits.
+pub(crate) fn widen_f8(dtype: DType, ty: &str) -> String {
+    let (fraction, bias, _) = format_of(dtype);
+    let special = match dtype {
+        DType::E4m3 => "if (size == 0x7fu) v.u = 0x7fc00000u;".to_string(),
+        _ => format!("if (size >= 0x7cu) v.u = 0x7f800000u | size << {};", 23 - fraction),
+    };
+    let step = 2f64.powi(1 - bias as i32 - fraction as i32);
+    format!(
+        "KG_FN float {dtype}_to_f32({ty} h) {{\n  union {{ unsigned u; float f; }} v;\n  const unsigned size = h & 0x7fu;\n  \
+         v.u = (size << {}) + {:#x}u;\n  if (size < {}u) v.f = (float)size * {step:e}f;\n  {special}\n  \
+         v.u |= (h & 0x80u) << 24;\n  return v.f;\n}}\n",
+        23 - fraction,
+        (127 - bias) << 23,
+        1 << fraction,
+    )
+}
+
+/// The definition of the conversion of a `float` to one of eight bits: to nearest even, and to the largest finite number beyond it.
+pub(crate) fn narrow_f8(dtype: DType, ty: &str) -> String {
+    let (fraction, bias, largest) = format_of(dtype);
+    let drop = 23 - fraction;
+    let rebias = (127 - bias) << 23;
+    // Adding a number whose last place is that of a subnormal rounds to it.
+    let shift = 1 << (1 + drop - bias);
+    format!(
+        "KG_FN {ty} f32_to_{dtype}(float f) {{\n  union {{ float f; unsigned u; }} v;\n  v.f = f;\n  \
+         const unsigned sign = v.u >> 24 & 0x80u, size = v.u & 0x7fffffffu;\n  \
+         if (size > 0x7f800000u) return ({ty})(sign | 0x7fu);\n  \
+         if (size >= {:#x}u) return ({ty})(sign | {largest:#x}u);\n  \
+         if (size >= {:#x}u) return ({ty})(sign | (size - {rebias:#x}u + {:#x}u + (size >> {drop} & 1u)) >> {drop});\n  \
+         v.u = size;\n  v.f += {shift}.0f;\n  return ({ty})(sign | (v.u - {:#x}u));\n}}\n",
+        (largest << drop) + rebias,
+        (128 - bias) << 23,
+        (1u32 << (drop - 1)) - 1,
+        (128 + drop - bias) << 23,
+    )
 }
 
 /// The function for a unary operator on floats that is one.

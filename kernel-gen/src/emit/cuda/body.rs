@@ -40,6 +40,8 @@ pub(super) struct Cuda {
     /// oldest first, and of the open one.
     pub(super) groups: Vec<BTreeSet<BufferId>>,
     pub(super) open_group: BTreeSet<BufferId>,
+    /// Whether the next product of a warpgroup makes its sums, and does not add to them.
+    pub(super) from_zero: bool,
     /// What is read behind the last `wait mma`, before the next.
     pub(super) read_next: BTreeSet<BufferId>,
     /// Maps of the boxes that were met.

@@ -240,6 +240,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             live_sums: BTreeSet::new(),
             groups: vec![],
             open_group: BTreeSet::new(),
+            from_zero: false,
             read_next: BTreeSet::new(),
             maps: vec![],
             counters: counters.clone(),

@@ -2,7 +2,7 @@
 
 use super::arch::Arch;
 use super::ptx::Ptx;
-use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
+use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8, of_two, widen_f8};
 use crate::emit::clike::text::has_word;
 use crate::ir::DType;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) fn cuda_type(dtype: DType) -> &'static str {
         DType::I64 => "long long",
         DType::I32 => "int",
         DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
+        DType::U8 | DType::E4m3 | DType::E5m2 => "unsigned char",
         DType::I8x4 | DType::U8x4 => "unsigned",
         DType::Bool => "unsigned char",
     }
@@ -41,11 +41,11 @@ pub(super) enum Helper {
     Low,
     /// The second of two packed 16-bit values.
     High,
-    /// A 16-bit float to `float`.
+    /// A float of 16 or 8 bits to `float`.
     Widen(DType),
-    /// `float` to a 16-bit float, rounding to nearest even.
+    /// `float` to a float of 16 or 8 bits, rounding to nearest even.
     Narrow(DType),
-    /// Two `float`s to two packed 16-bit floats.
+    /// Two `float`s to two packed floats of 16 or 8 bits.
     NarrowPair(DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
@@ -104,6 +104,18 @@ impl Helper {
             Helper::Widen(DType::Bf16) => {
                 format!("KG_FN float {name}(unsigned short h) {{\n  return __uint_as_float((unsigned)h << 16);\n}}\n")
             }
+            Helper::Widen(d) if d.is_f8() => widen_f8(d, cuda_type(d)),
+            Helper::Narrow(d) if d.is_f8() => narrow_f8(d, cuda_type(d)),
+            // PTX ISA 8.7, section 9.7.9, "cvt": from sm_89 on.
+            Helper::NarrowPair(d) if d.is_f8() && arch.capability >= 89 => format!(
+                "KG_FN unsigned short {name}(float low, float high) {{\n  unsigned short pair;\n  \
+                 asm(\"cvt.rn.satfinite.{d}x2.f32 %0, %1, %2;\" : \"=h\"(pair) : \"f\"(high), \"f\"(low));\n  \
+                 return pair;\n}}\n"
+            ),
+            Helper::NarrowPair(d) if d.is_f8() => format!(
+                "KG_FN unsigned short {name}(float low, float high) {{\n  \
+                 return (unsigned short)(f32_to_{d}(high) << 8 | f32_to_{d}(low));\n}}\n"
+            ),
             Helper::Widen(_) => format!(
                 "KG_FN float {name}(unsigned short h) {{\n  float f;\n  \
                  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));\n  return f;\n}}\n"
@@ -148,7 +160,9 @@ impl Helper {
 pub(super) fn text(prelude: &Prelude<Helper>, arch: Arch) -> String {
     let mut all: BTreeMap<Helper, String> = prelude.used().map(|h| (h, h.text(arch))).collect();
     let callable = [Ptx::SharedAddress, Ptx::TensorMap, Ptx::HalfPair].map(Helper::Ptx).into_iter();
-    let narrow = [DType::F16, DType::Bf16].into_iter().flat_map(|d| [Helper::NarrowPair(d), Helper::Narrow(d)]);
+    let narrow = [DType::F16, DType::Bf16, DType::E4m3, DType::E5m2]
+        .into_iter()
+        .flat_map(|d| [Helper::NarrowPair(d), Helper::Narrow(d)]);
     // Pairs first: they may call the function for one.
     for helper in narrow.chain(callable) {
         let name = prelude::Helper::name(helper);

@@ -55,7 +55,7 @@ pub(super) enum Ptx {
     WgmmaOperand,
     /// `wgmma` on 64 x n sums and a reduction of 32 bytes: of 16 elements, of 8 in `f32`, whose first 10 fraction bits count, of 32
     /// in `i8` and `u8`; operands whose fast dimension is not the reduction are transposed, which only those of 16 bits can be.
-    Wgmma { columns: i64, dtypes: [DType; 2], transposed: [bool; 2] },
+    Wgmma { columns: i64, dtypes: [DType; 2], transposed: [bool; 2], adds: bool },
     /// An `f32` rounded to 10 fraction bits.
     RoundTf32,
     /// 2 to the power.
@@ -186,11 +186,11 @@ impl Ptx {
                 format!("wgmma_m64n{columns}k{depth}_{kind}{order}")
             }
             Ptx::WgmmaOperand => "wgmma_operand".into(),
-            Ptx::Wgmma { columns, dtypes, .. } if dtypes[0].is_byte() => {
+            Ptx::Wgmma { columns, dtypes, adds, .. } if dtypes[0].bytes() == 1 => {
                 let (depth, [a, b]) = wgmma_kinds(dtypes);
-                format!("wgmma_m64n{columns}k{depth}_{a}_{b}")
+                format!("wgmma_m64n{columns}k{depth}_{a}_{b}{}", if adds { "" } else { "_first" })
             }
-            Ptx::Wgmma { columns, dtypes, transposed: [a, b] } => {
+            Ptx::Wgmma { columns, dtypes, transposed: [a, b], .. } => {
                 let letter = |t| if t { 't' } else { 'n' };
                 let (depth, [kind, _]) = wgmma_kinds(dtypes);
                 format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}", letter(a), letter(b))
@@ -427,19 +427,24 @@ impl Ptx {
                 lines.pop();
                 format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
             }
-            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, [dtype; 2], None, transposed),
+            Ptx::WgmmaHeld { columns, dtype, transposed } => {
+                wgmma(&name, columns, [dtype; 2], (None, transposed), true)
+            }
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
                  return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
             ),
-            Ptx::Wgmma { columns, dtypes, transposed: [a, b] } => wgmma(&name, columns, dtypes, Some(a), b),
+            Ptx::Wgmma { columns, dtypes, transposed: [a, b], adds } => {
+                wgmma(&name, columns, dtypes, (Some(a), b), adds)
+            }
         }
     }
 }
 
-/// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers.
-fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right: bool) -> String {
+/// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers. One that
+/// does not add makes sums of its products alone.
+fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], (left, right): (Option<bool>, bool), adds: bool) -> String {
     let n = columns as usize / 2;
     let (depth, [kind, other]) = wgmma_kinds(dtypes);
     let integers = dtypes[0].is_byte();
@@ -453,7 +458,7 @@ fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right
     // Behind "add to the sums" floats have signs, and those of 16 bits orders.
     let modifiers: String = match dtypes[0] {
         _ if integers => String::new(),
-        DType::F32 => ", 1, 1".into(),
+        dtype if dtype == DType::F32 || dtype.is_f8() => ", 1, 1".into(),
         _ => {
             let orders = left.into_iter().chain([right]).map(|t| format!(", {}", u8::from(t)));
             [", 1, 1".to_string()].into_iter().chain(orders).collect()
@@ -462,9 +467,10 @@ fn wgmma(name: &str, columns: i64, dtypes: [DType; 2], left: Option<bool>, right
     format!(
         "KG_FN void {name}({sum} *sums, {ty}a, unsigned long long b) {{\n  \
          asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{}.{kind}.{other} \"\n    \
-         \"{{{sums}}}, \"\n    \"{a}, %{next}, 1{modifiers};\" :\n    {outputs} :\n    \
+         \"{{{sums}}}, \"\n    \"{a}, %{next}, {}{modifiers};\" :\n    {outputs} :\n    \
          {inputs}, \"l\"(b));\n}}\n",
-        kind_of_sums(sums_type)
+        kind_of_sums(sums_type),
+        u8::from(adds),
     )
 }
 

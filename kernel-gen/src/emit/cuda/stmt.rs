@@ -26,6 +26,10 @@ impl Body<'_> {
                 self.own.read_next = read_before_a_wait(&stmts[i + 1..]);
             }
             let start = self.out.len();
+            if self.is_made_by(s, stmts.get(i + 1)) {
+                self.own.from_zero = true;
+                continue;
+            }
             self.stmt(s)?;
             if let Stmt::Let { var, .. } = s {
                 lets.push((self.names.var(*var).to_string(), start, self.out.len()));
@@ -37,6 +41,17 @@ impl Body<'_> {
         }
         self.own.live_sums = sums;
         Ok(())
+    }
+
+    /// Whether a statement sets sums to zero to which the next adds products, of floats of eight bits: an instruction can do both.
+    fn is_made_by(&self, zero: &Stmt, next: Option<&Stmt>) -> bool {
+        match (zero, next) {
+            (
+                Stmt::Gpu(Gpu::Fill { dst, value: Expr::Float(v, _) }),
+                Some(Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, acc, b, .. })),
+            ) => v.to_bits() == 0 && dst == acc && self.kernel.buffer(b.tile.buffer).dtype.is_f8(),
+            _ => false,
+        }
     }
 
     /// The iteration of a loop that is this thread's own, which is number `source`.

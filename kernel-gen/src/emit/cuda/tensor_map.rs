@@ -35,7 +35,7 @@ impl TensorMap {
             DType::F32 => 7,
             DType::F64 => 8,
             DType::Bf16 => 9,
-            DType::U8 | DType::I8 | DType::Bool => 0,
+            DType::U8 | DType::I8 | DType::E4m3 | DType::E5m2 | DType::Bool => 0,
             DType::U8x4 | DType::I8x4 => 2,
             DType::I32 => 3,
             DType::I64 => 5,

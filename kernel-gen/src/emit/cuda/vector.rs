@@ -143,7 +143,7 @@ impl Body<'_> {
 
     /// Stores pairs of 16-bit floats that are single elements elsewhere, as they are; whether that was possible.
     fn gather(&mut self, to: BufferId, target: &[Piece], value: &Expr) -> Result<bool, EmitError> {
-        if target.iter().any(|p| p.width == 1) || self.kernel.buffer(to).dtype.is_byte() {
+        if target.iter().any(|p| p.width == 1) || self.kernel.buffer(to).dtype.bytes() == 1 {
             return Ok(false);
         }
         for p in target {
@@ -316,7 +316,7 @@ impl Body<'_> {
                 let word = if width == 2 { vector.to_string() } else { format!("{vector}.{}", letter(lane / 2)) };
                 format!("{half}({word})")
             }
-            dtype if dtype.is_byte() => {
+            dtype if dtype.bytes() == 1 => {
                 let word = if width <= 4 { vector.to_string() } else { format!("{vector}.{}", letter(lane / 4)) };
                 let byte = if lane % 4 == 0 { word } else { format!("({word} >> {})", lane % 4 * 8) };
                 format!("({}){byte}", cuda_type(dtype))
@@ -335,6 +335,16 @@ impl Body<'_> {
             DType::F16 | DType::Bf16 => {
                 let pair = self.prelude.call(Helper::NarrowPair(dtype));
                 lanes.chunks(2).map(|l| format!("{pair}({}, {})", l[0].text, l[l.len() - 1].text)).collect()
+            }
+            _ if dtype.is_f8() && lanes.iter().all(|l| l.text == "0.0f") => vec!["0".into(); lanes.len().div_ceil(4)],
+            _ if dtype.is_f8() => {
+                let pair = self.prelude.call(Helper::NarrowPair(dtype));
+                let pair = |l: &[Text]| format!("{pair}({}, {})", l[0].text, l[1].text);
+                let word = |four: &[Text]| match four {
+                    [_, _] => pair(four),
+                    _ => format!("(unsigned){} << 16 | {}", pair(&four[2..]), pair(&four[..2])),
+                };
+                lanes.chunks(4).map(word).collect()
             }
             dtype if dtype.is_byte() => {
                 let byte = |(i, lane): (usize, &Text)| {
@@ -366,9 +376,9 @@ fn vector_type(dtype: DType, width: i64) -> &'static str {
         (DType::I8x4 | DType::U8x4, 2) => "uint2",
         (DType::I8x4 | DType::U8x4, _) => "uint4",
         (DType::I64, _) => "longlong2",
-        (DType::I8 | DType::U8, 2) => "unsigned short",
-        (DType::I8 | DType::U8, 4) => "unsigned",
-        (DType::I8 | DType::U8, 8) => "uint2",
+        (dtype, 2) if dtype.bytes() == 1 => "unsigned short",
+        (dtype, 4) if dtype.bytes() == 1 => "unsigned",
+        (dtype, 8) if dtype.bytes() == 1 => "uint2",
         (_, 2) => "unsigned",
         (_, 4) => "uint2",
         (_, _) => "uint4",

@@ -44,8 +44,9 @@ impl Body<'_> {
         let dtypes = [a, b].map(|operand| self.kernel.buffer(operand.tile.buffer).dtype);
         let [dtype, other] = dtypes;
         let one_kind = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32) && other == dtype;
-        if !one_kind && !dtypes.iter().all(|d| d.is_byte()) {
-            let what = format!("a product of {dtype} and {other} in a warpgroup; use f16, bf16 or f32, or i8 and u8");
+        if !one_kind && !dtypes.iter().all(|d| d.is_byte()) && !dtypes.iter().all(|d| d.is_f8()) {
+            let types = "f16, bf16 or f32, i8 and u8, or e4m3 and e5m2";
+            let what = format!("a product of {dtype} and {other} in a warpgroup; use {types}");
             return Err(EmitError::in_cuda(what));
         }
         let (m, n) = extents(acc);
@@ -59,7 +60,7 @@ impl Body<'_> {
         }
         // The left operand may be in registers.
         let held = self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup);
-        if held && dtype.is_byte() {
+        if held && dtype.bytes() == 1 {
             return Err(EmitError::in_cuda(format!("a product of a warpgroup with {dtype} in registers")));
         }
         let (left, depth) = match held {
@@ -73,14 +74,22 @@ impl Body<'_> {
         self.own.open_group.insert(acc.buffer);
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
-            Some(left) => Ptx::Wgmma { columns: n, dtypes, transposed: [left.across, right.across] },
+            Some(left) => Ptx::Wgmma { columns: n, dtypes, transposed: [left.across, right.across], adds: true },
             None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
         });
+        let first = match (&left, std::mem::take(&mut self.own.from_zero)) {
+            (Some(left), true) => {
+                let transposed = [left.across, right.across];
+                self.ptx(Ptx::Wgmma { columns: n, dtypes, transposed, adds: false })
+            }
+            _ => mma.clone(),
+        };
         for step in 0..right.offsets.len() {
             let left = match &left {
                 Some(left) => left.at(step),
                 None => self.registers_at(&a.tile, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?,
             };
+            let mma = if step == 0 { &first } else { &mma };
             self.line(&format!("{mma}({sums}, {left}, {});", right.at(step)));
         }
         Ok(())
@@ -204,10 +213,11 @@ impl Body<'_> {
     /// way are left alone, or the assembler would have them waited for, too.
     pub(super) fn settle(&mut self, left: usize) -> Result<(), EmitError> {
         let under_way = self.own.groups.split_off(self.own.groups.len().saturating_sub(left));
-        let done = self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|group| !group.contains(b)));
+        // A group that a loop's last iteration has left is none of these.
+        let done = |b: &&BufferId| self.own.read_next.contains(b) && under_way.iter().all(|group| !group.contains(b));
         let done: BTreeSet<BufferId> = match left {
             0 => self.own.live_sums.clone(),
-            _ => done.filter(|b| self.own.read_next.contains(b)).copied().collect(),
+            _ => self.own.live_sums.iter().filter(done).copied().collect(),
         };
         self.own.groups = under_way;
         self.settle_all(&done)

@@ -31,6 +31,8 @@ pub(super) fn element_type(dtype: DType) -> String {
     match dtype {
         DType::F16 => format!("{RT}::F16"),
         DType::Bf16 => format!("{RT}::Bf16"),
+        DType::E4m3 => format!("{RT}::E4m3"),
+        DType::E5m2 => format!("{RT}::E5m2"),
         DType::Bool => "u8".to_string(),
         other => other.name().to_string(),
     }

@@ -36,6 +36,10 @@ impl Template for Plain {
         true
     }
 
+    fn takes_f8(&self) -> bool {
+        true
+    }
+
     fn space(&self, _: &Workload, _: &Target) -> Result<Space, TemplateError> {
         Ok(Space::builder().knob("vectors", [1, 2, 4]).build()?)
     }

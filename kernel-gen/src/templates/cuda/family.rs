@@ -102,6 +102,8 @@ pub trait Family: Send + Sync + 'static {
     const LIMITS: &'static str = "tiles divide; registers and shared memory suffice, and all have something to do";
     /// [`Template::takes_integers`].
     const TAKES_INTEGERS: bool = false;
+    /// [`Template::takes_f8`].
+    const TAKES_F8: bool = false;
     /// [`Template::longest_early_us`].
     const LONGEST_EARLY_US: f64 = 4.0;
     /// What [`smallest`](Family::smallest) is for every problem, if it does not depend on that.
@@ -213,6 +215,10 @@ impl<F: Family> Template for F {
 
     fn takes_integers(&self) -> bool {
         F::TAKES_INTEGERS
+    }
+
+    fn takes_f8(&self) -> bool {
+        F::TAKES_F8
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {

@@ -69,6 +69,7 @@ impl Family for PlainCuda {
     const NAME: &'static str = "plain_cuda";
     const LIMITS: &'static str = "";
     const TAKES_INTEGERS: bool = true;
+    const TAKES_F8: bool = true;
     type Problem = ();
     type Knobs = Sizes;
     type Plan<'a> = Sizes;

@@ -8,6 +8,10 @@ use crate::ir::{BufferId, DType, Expr, Gpu, LoopKind, MbarrierOp, Scope, Slot, V
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 128;
 
+/// Threads of a warp, and rows of a warpgroup's 64 that it holds.
+pub(super) const WARP: i64 = 32;
+pub(super) const WARP_ROWS: i64 = 16;
+
 /// Registers that a thread of the producer and a thread of the `consumers` consumer warpgroups ask for. A block of 384 threads starts
 /// with 168 a thread, which the producer does not need, one of 512 with 128. One of 256 has enough for all from the start: none.
 pub(super) fn registers(consumers: i64) -> Option<[u32; 2]> {

@@ -88,6 +88,31 @@ static inline unsigned short cpu_f32_to_bf16(float f) {
   return (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
+// Floats of eight bits, by their definition: so many bits of fraction, and the bias of the exponent.
+static inline float cpu_f8_to_f32(unsigned char h, int fraction, int bias) {
+  const int exponent = (h & 0x7f) >> fraction, rest = h & ((1 << fraction) - 1);
+  const float sign = h & 0x80 ? -1.0f : 1.0f;
+  if (fraction == 3 && (h & 0x7f) == 0x7f) return NAN;
+  if (fraction == 2 && exponent == 31) return sign * (rest ? NAN : INFINITY);
+  if (exponent == 0) return sign * ldexpf((float)rest, 1 - bias - fraction);
+  return sign * ldexpf((float)(rest | 1 << fraction), exponent - bias - fraction);
+}
+static inline float cpu_e4m3_to_f32(unsigned char h) { return cpu_f8_to_f32(h, 3, 7); }
+static inline float cpu_e5m2_to_f32(unsigned char h) { return cpu_f8_to_f32(h, 2, 15); }
+// The nearest of all that there are, of two that are as near the even one.
+template <class Widen> static unsigned char cpu_nearest_f8(float f, Widen widen, int largest) {
+  if (f != f) return 0x7f;
+  int best = 0;
+  for (int h = 1; h <= largest; ++h) {
+    const float now = fabsf(fabsf(f) - widen(h)), before = fabsf(fabsf(f) - widen(best));
+    if (now < before || (now == before && h % 2 == 0)) best = h;
+  }
+  if (fabsf(f) > widen(largest)) best = largest;
+  return (unsigned char)(best | (signbit(f) ? 0x80 : 0));
+}
+static inline unsigned char cpu_f32_to_e4m3(float f) { return cpu_nearest_f8(f, cpu_e4m3_to_f32, 0x7e); }
+static inline unsigned char cpu_f32_to_e5m2(float f) { return cpu_nearest_f8(f, cpu_e5m2_to_f32, 0x7b); }
+
 // Instructions of a warp: lanes put their operands where the others see them, and wait for each other.
 static barrier warp_barriers[32], warpgroup_barriers[8], named_barriers[16];
 struct warp_mail {
@@ -433,6 +458,19 @@ template <int columns, class A, class B> static void wgmma_bytes(int *sums, unsi
   for (int i = 0; i < columns / 2; ++i) {
     const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
     for (int k = 0; k < 32; ++k) sums[i] += wgmma_byte<A>(a, from_a, row, k) * wgmma_byte<B>(b, from_b, column, k);
+  }
+}
+
+// The same of floats of eight bits.
+template <int columns, class A, class B>
+static void wgmma_f8(float *sums, unsigned long long a, unsigned long long b, A widen_a, B widen_b) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  const size_t from_a = wgmma_start(a), from_b = wgmma_start(b);
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 32; ++k) {
+      sums[i] += widen_a(wgmma_byte<unsigned char>(a, from_a, row, k)) * widen_b(wgmma_byte<unsigned char>(b, from_b, column, k));
+    }
   }
 }
 

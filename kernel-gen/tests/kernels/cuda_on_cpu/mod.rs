@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// What inline PTX does, said in C++.
-const INSTRUCTIONS: [(&str, &str); 8] = [
+const INSTRUCTIONS: [(&str, &str); 10] = [
     (r#"asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));"#, "r = b < a || b != b ? b : a;"),
     (r#"asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));"#, "r = b > a || b != b ? b : a;"),
     (r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));"#, "r = exp2f(x);"),
@@ -26,6 +26,14 @@ const INSTRUCTIONS: [(&str, &str); 8] = [
     (
         r#"asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));"#,
         "pair = (unsigned)cpu_f32_to_bf16(high) << 16 | cpu_f32_to_bf16(low);",
+    ),
+    (
+        r#"asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));"#,
+        "pair = (unsigned short)(cpu_f32_to_e4m3(high) << 8 | cpu_f32_to_e4m3(low));",
+    ),
+    (
+        r#"asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));"#,
+        "pair = (unsigned short)(cpu_f32_to_e5m2(high) << 8 | cpu_f32_to_e5m2(low));",
     ),
 ];
 
@@ -73,10 +81,20 @@ fn warpgroup_product(head: &str) -> String {
     if let Some((columns, rest)) = product.and_then(|t| t.split_once("k32_")) {
         let name = rest.split('(').next().unwrap_or_default();
         let ty = |kind: &str| if kind == "s8" { "signed char" } else { "unsigned char" };
-        let (a, b) = name.split_once('_').expect("types of both operands");
+        let (types, first) = name
+            .strip_suffix("_first")
+            .map_or((name, ""), |types| (types, "for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;\n  "));
+        let (a, b) = types.split_once('_').expect("types of both operands");
+        let first = first.replace("COLUMNS", columns);
+        if a.starts_with('e') {
+            return format!(
+                "static void wgmma_m64n{columns}k32_{name}(float *sums, unsigned long long a, unsigned long long b) {{\n  \
+                 {first}wgmma_f8<{columns}>(sums, a, b, cpu_{a}_to_f32, cpu_{b}_to_f32);\n}}\n"
+            );
+        }
         return format!(
             "static void wgmma_m64n{columns}k32_{name}(int *sums, unsigned long long a, unsigned long long b) {{\n  \
-             wgmma_bytes<{columns}, {}, {}>(sums, a, b);\n}}\n",
+             {first}wgmma_bytes<{columns}, {}, {}>(sums, a, b);\n}}\n",
             ty(a),
             ty(b),
         );

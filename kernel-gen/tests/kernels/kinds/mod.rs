@@ -8,7 +8,7 @@ use kernel_gen::workload::Workload;
 /// classifier, two layers of ResNet-50 without tensor cores, one whose weights stay, and
 /// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, a batch, and a product of
 /// integers.
-pub(crate) const KNOWN: [&str; 27] = [
+pub(crate) const KNOWN: [&str; 29] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -36,6 +36,8 @@ pub(crate) const KNOWN: [&str; 27] = [
     "conv2d-nchw-f16-n1c128h56w56-o128k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu",
     "broadcast_matmul-f16-a8x12x197x64-b12x64x197",
     "matmul-i8i8.i32-m256n256k256-nt",
+    "matmul-e4m3.f16-m256n256k256-nt",
+    "scaled_matmul-e4m3.bf16-m256n256k512-s128",
 ];
 
 /// What the templates for CPUs are for, beside the above.

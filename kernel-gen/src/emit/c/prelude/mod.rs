@@ -4,7 +4,7 @@ mod text;
 
 use super::Isa;
 use super::types::{MOST_LANES, Vector, c_type};
-use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two, signs};
+use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8, of_two, signs, widen_f8};
 use crate::ir::{DType, UnOp};
 use text::{
     NARROW_F16, WIDEN_F16, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
@@ -236,6 +236,8 @@ impl Helper {
                  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);\n  \
                  return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);\n}\n"
                 .into(),
+            Helper::Widen(d) if d.is_f8() => widen_f8(d, c_type(d)),
+            Helper::Narrow(d) if d.is_f8() => narrow_f8(d, c_type(d)),
             Helper::Widen(_) => WIDEN_F16.into(),
             Helper::Narrow(_) => NARROW_F16.into(),
             Helper::Dot4(signed) => dot4(&name, signed),

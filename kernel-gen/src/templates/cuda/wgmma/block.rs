@@ -1,10 +1,10 @@
 //! What a product says of its tiles, what brings their operands, and the block that multiplies them.
 
+use super::apart::Apart;
 use super::plan::Sizes;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, Expr, Tile, VarId};
+use crate::ir::{BufferId, Expr, VarId};
 use crate::templates::cuda::guards::below;
-use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::ring::Place;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Workload};
@@ -73,6 +73,14 @@ pub(super) trait Product {
 /// What is done behind each step of a consumer; it gets how many steps that was.
 pub(super) type Behind<'a> = dyn Fn(&mut KernelBuilder, i64) + 'a;
 
+/// A tile's last step, whose products are under way.
+pub(super) struct UnderWay {
+    /// Steps that there were before the tile.
+    pub(super) start: VarId,
+    /// Where its sums are, if not with the tile's.
+    pub(super) apart: Option<Apart>,
+}
+
 /// What brings the operands of tiles into shared memory, slot by slot, and multiplies them from there. Producer and
 /// consumers go through the same steps.
 pub(super) trait Feed {
@@ -96,10 +104,10 @@ pub(super) trait Feed {
         tile: &[Expr],
         first: &Expr,
         behind: &Behind<'_>,
-    ) -> Option<VarId>;
+    ) -> Option<UnderWay>;
 
     /// After a consumer's last step of a tile: its products are done, and all slots are given back.
-    fn finish(&self, b: &mut KernelBuilder, start: Option<VarId>);
+    fn finish(&self, b: &mut KernelBuilder, acc: BufferId, last: Option<UnderWay>);
 
     /// The slots of another consumer's tile go by.
     fn pass(&self, b: &mut KernelBuilder, tile: &[Expr]);
@@ -125,9 +133,4 @@ impl Block<'_> {
         let params = self.product.workload().params();
         params.last().map_or(vec![], |output| self.product.shape(output))
     }
-}
-
-/// The sums of a consumer's row block `h`.
-pub(super) fn sums(acc: BufferId, h: i64, sizes: Sizes) -> Tile {
-    tile(acc, vec![h.into(), 0.into(), 0.into()], &[1, 64, sizes.bn])
 }

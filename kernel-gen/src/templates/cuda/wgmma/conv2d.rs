@@ -131,6 +131,7 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
 impl Family for WgmmaConv2d {
     const NAME: &'static str = "wgmma_conv2d";
     const TAKES_INTEGERS: bool = true;
+    const TAKES_F8: bool = true;
     const VERSION: u32 = 3;
     const LIMITS: &'static str = super::plan::LIMITS;
     const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
@@ -168,7 +169,7 @@ impl Family for WgmmaConv2d {
 
     fn plan<'a>(case: &Case<'a, Conv2d>, (sizes, sides): (Sizes, Sides)) -> Result<Convolution<'a>, TemplateError> {
         let (workload, c) = (case.w, case.problem);
-        let sizes = sizes.with_tail(tail(workload, &c));
+        let sizes = sizes.with_tail(tail(workload, &c)).with_levels(workload);
         Ok(Convolution { workload, c, sizes, pixels: Pixels::of(sides, sizes)? })
     }
 
@@ -179,7 +180,7 @@ impl Family for WgmmaConv2d {
             let sides = powers().take_while(move |rows| *rows < 2 * c.oh()).flat_map(move |rows| {
                 powers().take_while(move |columns| *columns < 2 * c.ow()).map(move |columns| Sides { rows, columns })
             });
-            sides.map(move |sides| (sizes, sides))
+            sides.map(move |sides| (sizes.sensible_for(w), sides))
         });
         Search::Among(all.collect())
     }

@@ -1,5 +1,6 @@
 //! Matrix products, and convolutions that are some: 1 x 1 in NHWC.
 
+use super::apart::StepScales;
 use super::block::{Block, Box, Element, Feed, Product};
 use super::kernel::kernel;
 use super::model::Shape;
@@ -15,10 +16,11 @@ use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, u
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::turned;
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
+use crate::workload::operands::Operands;
+use crate::workload::{ConvLayout, Matmul, Op, Param, Role, ScaledMatmul, Workload};
 
-/// Matrix products of f16 and bf16, batched or not, in all four orders of storage; of f32 in the class tf32, and of i8 and u8 without
-/// zero points, those whose left operand is not transposed. A pointwise convolution in NHWC is the product of its pixels, as many
+/// Matrix products of f16 and bf16, batched or not, in all four orders of storage; of f32 in the class tf32, of i8 and u8 without
+/// zero points, and of e4m3 and e5m2, those whose left operand is not transposed. A pointwise convolution in NHWC is the product of its pixels, as many
 /// of them in a tile as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the
 /// knobs.
 pub struct WgmmaGemm;
@@ -27,12 +29,18 @@ pub struct WgmmaGemm;
 fn product_of(w: &Workload) -> Option<Matmul> {
     match &w.op {
         Op::Matmul(m) => Some(*m),
+        Op::ScaledMatmul(s) => Some(s.product()),
         Op::Conv2d(c) => {
             let alone = [c.kh, c.kw] == [1, 1] && c.stride == [1, 1] && c.padding == [0; 4];
             (alone && c.groups == 1 && c.layout == ConvLayout::Nhwc).then(|| Matmul::new(c.n * c.h * c.w, c.co, c.ci))
         }
         _ => None,
     }
+}
+
+/// A product whose blocks have scales, if a workload is one.
+fn scaled(w: &Workload) -> Option<ScaledMatmul> {
+    if let Op::ScaledMatmul(scaled) = w.op { Some(scaled) } else { None }
 }
 
 /// Most consumers of a block. The pixels of many images cut into tiles of 192 make even rounds more often.
@@ -56,6 +64,11 @@ fn turns(w: &Workload, m: &Matmul, columns: i64) -> bool {
 /// Whether the copy engine can bring so many columns of the right operand: without turning, only whole blocks of them.
 fn can_load(w: &Workload, m: &Matmul, columns: i64) -> bool {
     m.trans_b || turns(w, m, columns) || ring::is_whole(columns)
+}
+
+/// Whether so many columns, from a multiple of their number on, have one scale.
+fn have_one_scale(w: &Workload, columns: i64) -> bool {
+    scaled(w).is_none_or(|scaled| scaled.block % columns == 0)
 }
 
 /// Whether the copy engine can store the output.
@@ -92,6 +105,7 @@ fn reduction(w: &Workload, m: &Matmul, cuda: &Cuda) -> Reduction {
 impl Family for WgmmaGemm {
     const NAME: &'static str = "wgmma_gemm";
     const TAKES_INTEGERS: bool = true;
+    const TAKES_F8: bool = true;
     const VERSION: u32 = 3;
     const LIMITS: &'static str = super::plan::LIMITS;
     const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
@@ -104,6 +118,9 @@ impl Family for WgmmaGemm {
         let m = product_of(w).ok_or("for matrix products and for pointwise convolutions in NHWC with one group")?;
         if !takes_any_order(w.dtype) && m.trans_a {
             return Err(format!("the reduction of a left operand in {} must be its fast dimension", w.dtype));
+        }
+        if let Some(scaled) = scaled(w).filter(|scaled| scaled.block % depth(w) != 0) {
+            return Err(format!("blocks of {}: those of scales must be whole steps of {}", scaled.block, depth(w)));
         }
         // The copy engine wants rows of whole 16-byte units.
         let right = if m.trans_b || !takes_any_order(w.dtype) { m.k } else { m.n };
@@ -119,20 +136,23 @@ impl Family for WgmmaGemm {
         reduction(w, &m, gpu).narrow(knob, values);
         match knob {
             "consumers" => up_to(values, most_consumers(w)),
-            "bn" => values.retain(|bn| matches!(bn, Value::Int(n) if can_load(w, &m, *n))),
+            "bn" => values.retain(|bn| matches!(bn, Value::Int(n) if can_load(w, &m, *n) && (have_one_scale(w, *n) || have_one_scale(w, n / 2)))),
             _ => {}
         }
     }
 
     fn plan<'a>(case: &Case<'a, Matmul>, sizes: Sizes) -> Result<Gemm<'a>, TemplateError> {
-        Ok(Gemm { workload: case.w, m: case.problem, sizes })
+        Ok(Gemm { workload: case.w, m: case.problem, scaled: scaled(case.w), sizes: sizes.with_levels(case.w) })
     }
 
     fn search(case: &Case<'_, Matmul>) -> Search<Sizes> {
         let Case { w, gpu, problem: m } = *case;
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
         let all = Sizes::sensible(gpu, most_consumers(w), m.n, store, 0).chain(reduction(w, &m, gpu).sensible(gpu));
-        Search::Among(all.filter(|sizes| can_load(w, &m, sizes.bn)).collect())
+        let all = all.map(|sizes| sizes.sensible_for(w));
+        Search::Among(
+            all.filter(|sizes| can_load(w, &m, sizes.bn) && have_one_scale(w, sizes.columns_apart())).collect(),
+        )
     }
 
     fn kernel<'a>(case: &Case<'a, Matmul>, plan: &Gemm<'a>) -> Result<Scheduled, TemplateError> {
@@ -148,9 +168,10 @@ impl Plan for Gemm<'_> {
     }
 
     fn suits(&self, gpu: &Cuda) -> bool {
-        let Gemm { workload: w, m, sizes } = self;
+        let Gemm { workload: w, m, sizes, .. } = self;
         sizes.fits(gpu)
             && self.clusters_fit()
+            && have_one_scale(w, sizes.columns_apart())
             && reduction(w, m, gpu).fits(*sizes)
             && (sizes.store == Store::Registers || can_store(w, m))
     }
@@ -164,6 +185,8 @@ impl Plan for Gemm<'_> {
 pub struct Gemm<'w> {
     workload: &'w Workload,
     m: Matmul,
+    /// The scales of blocks, if there are some.
+    scaled: Option<ScaledMatmul>,
     sizes: Sizes,
 }
 
@@ -256,6 +279,27 @@ impl Product for Gemm<'_> {
     }
 }
 
+impl StepScales for ScaledMatmul {
+    fn of_row(&self, params: &Operands, place: &[Expr], step: &[Expr], row: Expr) -> Expr {
+        // Rows and steps beyond the last are of zeros, whatever they are multiplied by.
+        let row = (place[1].clone() + row).min(self.m - 1);
+        Expr::load(params.get("a_scale"), vec![row, self.block_of(&step[0])])
+    }
+
+    fn of_columns(&self, params: &Operands, place: &[Expr], step: &[Expr], first: i64) -> Expr {
+        // Columns beyond the last are not stored.
+        let columns = (place[2].clone() + first).floor_div(self.block).min(self.scales()[1][0] - 1);
+        Expr::load(params.get("b_scale"), vec![columns, self.block_of(&step[0])])
+    }
+}
+
+impl ScaledMatmul {
+    /// The block of the reduction that a step belongs to, of those beyond the last that.
+    fn block_of(&self, step: &Expr) -> Expr {
+        step.clone().floor_div(self.block).min(self.scales()[0][1] - 1)
+    }
+}
+
 impl Steps for Gemm<'_> {
     fn layouts(&self) -> [Layout; 2] {
         let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
@@ -271,6 +315,10 @@ impl Steps for Gemm<'_> {
         b.for_("k", part_steps(self.workload, &self.m, self.sizes), |b, k| {
             body(b, &[(place[3].clone() + k) * depth], Depth { whole: depth, tail: 0 });
         });
+    }
+
+    fn scales(&self) -> Option<&dyn StepScales> {
+        self.scaled.as_ref().map(|scaled| scaled as &dyn StepScales)
     }
 
     fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {

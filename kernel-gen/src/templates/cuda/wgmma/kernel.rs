@@ -1,6 +1,6 @@
 //! The kernel that all products share: which block, warpgroup and thread does what.
 
-use super::block::{Block, Product, sums};
+use super::block::{Block, Product};
 use super::parts::Parts;
 use super::plan::Sizes;
 use super::residual::Residual;
@@ -91,7 +91,7 @@ impl Block<'_> {
             feed.begin_consuming(b);
             let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
                 for h in 0..sizes.row_blocks {
-                    clear(b, sums(acc, h, sizes));
+                    clear(b, sizes.sums(acc, h));
                 }
                 let before = residual.map(|r| (r, b.let_("before", feed.place().steps())));
                 // The tile before has been read by the time of this one's first step; a tile may have none.
@@ -101,10 +101,10 @@ impl Block<'_> {
                         b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
                     }
                 };
-                let start = feed.consume(b, acc, place, &first, &behind);
+                let last = feed.consume(b, acc, place, &first, &behind);
                 behind(b, 0);
                 after(b);
-                feed.finish(b, start);
+                feed.finish(b, acc, last);
                 match &parts {
                     Some(parts) => parts.keep(b, self, acc),
                     None => {

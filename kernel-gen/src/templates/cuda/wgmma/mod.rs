@@ -35,6 +35,7 @@
 //! profiler offers. See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix
 //! Instructions").
 
+mod apart;
 mod block;
 mod conv2d;
 mod gemm;

@@ -1,13 +1,14 @@
 //! The knobs of products on warpgroups: tiles, their ring, clusters and parts, and what these take of a block.
 
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{DType, Expr};
+use crate::ir::{BufferId, DType, Expr, Tile};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{knobs, words};
+use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::requires;
 use crate::templates::cuda::warpgroups::WARPGROUP;
-use crate::workload::{Epilogue, Math, Workload};
+use crate::workload::{Epilogue, Math, Op, Workload};
 
 /// [`Template::longest_early_us`](crate::templates::Template::longest_early_us) of both templates. Measured on an H100, of captured
 /// calls that begin early over others, by that floor (`docs/archive/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
@@ -27,6 +28,8 @@ pub(super) const MOST_BOX: i64 = 256;
 pub(super) const COLUMNS: [i64; 4] = [64, 128, 192, 256];
 /// Columns of an instruction's sums come in multiples of 8, those of a block of an operand in multiples of 16.
 pub(super) const FEWEST_COLUMNS: i64 = 16;
+/// The most columns whose sums are made [apart](super::apart) at a time: a tile of 256 has 128 sums in a thread, and room for 64 more.
+const WIDEST_APART: i64 = 128;
 /// What parts of the outputs are rounded to.
 const COLUMN_UNIT: i64 = 16;
 /// Into how many parts a reduction may be cut.
@@ -47,8 +50,9 @@ pub(super) fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String
     match (w.dtype, w.math) {
         (DType::F16 | DType::Bf16, _) | (DType::F32, Math::Tf32) => Ok(cuda),
         (DType::I8 | DType::U8, _) => requires::no_zero_points(w).map(|()| cuda),
+        (DType::E4m3 | DType::E5m2, math) if !math.is_local() => Ok(cuda),
         (dtype, math) => Err(format!(
-            "multiplies f16 and bf16, f32 in the class tf32, and i8 and u8, not {dtype} in {}",
+            "multiplies f16 and bf16, f32 in the class tf32, i8 and u8, and e4m3 and e5m2 in the class fp32, not {dtype} in {}",
             math.name()
         )),
     }
@@ -68,6 +72,11 @@ pub(super) fn takes_any_order(dtype: DType) -> bool {
 pub(super) fn turns(w: &Workload, columns: i64, outputs: i64) -> bool {
     let line = LINE_BYTES / w.dtype.bytes() as i64;
     !takes_any_order(w.dtype) || columns >= line && (columns % line != 0 || outputs % line != 0)
+}
+
+/// How many levels of sums there are: see [`Sizes::levels`].
+fn levels(w: &Workload) -> i64 {
+    if w.dtype.is_f8() || matches!(w.op, Op::ScaledMatmul(_)) { 2 } else { 1 }
 }
 
 /// Elements of the reduction in one step.
@@ -201,6 +210,8 @@ knobs! {
     beside {
         /// Bytes of a slot's short rows.
         pub(super) tail: i64 = 0;
+        /// Levels of sums: 2 where those of a step are made [apart](super::apart).
+        pub(super) levels: i64 = 1;
         /// What the operands take where a ring of windows brings the left one, and the right one stays.
         pub(super) window: Option<Room> = None;
     }
@@ -210,8 +221,22 @@ impl Sizes {
     /// One consumer with `bn` columns and a ring of `stages` slots, in a block that shares nothing and stores from registers.
     pub(super) fn alone(bn: i64, stages: i64) -> Sizes {
         let (cluster, schedule, store) = (Cluster::None, Schedule::Cooperative, Store::Registers);
-        let (consumers, row_blocks, group, pending, split, tail, window) = (1, 1, 1, 0, 1, 0, None);
-        Sizes { consumers, row_blocks, bn, stages, group, cluster, schedule, store, pending, split, tail, window }
+        let (consumers, row_blocks, group, pending, split, tail, levels, window) = (1, 1, 1, 0, 1, 0, 1, None);
+        Sizes {
+            consumers,
+            row_blocks,
+            bn,
+            stages,
+            group,
+            cluster,
+            schedule,
+            store,
+            pending,
+            split,
+            tail,
+            levels,
+            window,
+        }
     }
 
     /// Blocks of a cluster, whatever they share.
@@ -242,6 +267,28 @@ impl Sizes {
         Sizes { tail: if self.split == 1 { tail } else { 0 }, ..self }
     }
 
+    /// The same with as many sets of sums as a workload has.
+    pub(super) fn with_levels(self, w: &Workload) -> Sizes {
+        Sizes { levels: levels(w), ..self }
+    }
+
+    /// The same for a workload, as defaults are: steps whose sums are apart wait for their products.
+    pub(super) fn sensible_for(self, w: &Workload) -> Sizes {
+        let levels = levels(w);
+        Sizes { levels, pending: if levels == 1 { self.pending } else { 0 }, ..self }
+    }
+
+    /// The sums of a consumer's row block `h`.
+    pub(super) fn sums(&self, acc: BufferId, h: i64) -> Tile {
+        tile(acc, vec![h.into(), 0.into(), 0.into()], &[1, 64, self.bn])
+    }
+
+    /// Columns whose sums are made [apart](super::apart) at a time: half of a tile's where it has many, or where the other half is under
+    /// way meanwhile.
+    pub(super) fn columns_apart(&self) -> i64 {
+        if self.bn > WIDEST_APART || self.pending > 0 { self.bn / 2 } else { self.bn }
+    }
+
     /// Bytes of one slot, with its short rows or without.
     pub(super) fn slot_bytes(&self, with_tail: bool) -> i64 {
         (ROW_BYTES + if with_tail { self.tail } else { 0 }) * (self.bm() + self.bn)
@@ -255,7 +302,8 @@ impl Sizes {
 
     /// Registers that the sums of a consumer thread take.
     pub(super) fn accumulators(&self) -> i64 {
-        self.row_blocks * self.bn / 2
+        let apart = if self.levels > 1 { (1 + self.pending) * self.columns_apart() } else { 0 };
+        self.row_blocks * (self.bn + apart) / 2
     }
 
     /// The sizes with so many consumers at most, for so many outputs, that defaults are chosen from: as many stages as fit,
@@ -312,7 +360,11 @@ impl Sizes {
     /// Whether registers and shared memory suffice, the copy engine brings an operand at once, and turns are for two.
     pub(super) fn fits(&self, cuda: &Cuda) -> bool {
         // Beside them a thread needs some eighty registers.
-        let most = if self.consumers > 2 { 80 } else { 128 };
+        let most = match (self.consumers, self.levels) {
+            (3.., _) => 80,
+            (_, 1) => 128,
+            _ => 192,
+        };
         (self.schedule == Schedule::Cooperative || self.consumers == 2)
             && self.accumulators() <= most
             && self.bm() <= MOST_BOX
@@ -361,7 +413,8 @@ impl Room {
 /// integers that became numbers do not.
 pub(super) fn residual_step(w: &Workload) -> Option<usize> {
     let adds = if w.is_quantised() { Epilogue::RequantizeAdd } else { Epilogue::ResidualAdd };
-    w.epilogue.iter().position(|step| *step == adds)
+    // The residual of an output in eight bits is an `f32`, and does not fit where that goes.
+    w.epilogue.iter().position(|step| *step == adds).filter(|_| !w.out_dtype.is_f8())
 }
 
 /// Whether the copy engine brings a residual.

@@ -8,12 +8,12 @@
 
 use super::block::{Block, Box};
 use super::plan::{Sizes, residual_step};
-use super::stage::{Piece, Stage, WARP};
+use super::stage::{Piece, Stage};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::ring::Place;
-use crate::templates::cuda::warpgroups::WARPGROUP;
+use crate::templates::cuda::warpgroups::{WARP, WARPGROUP};
 use crate::workload::{Epilogue, Workload};
 
 /// The thread that sets up the barriers and asks for the first consumer's pieces; those of the others are a warp apart.

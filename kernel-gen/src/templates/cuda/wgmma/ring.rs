@@ -1,12 +1,14 @@
 //! The ring of tiles between the producer and the consumers.
 
-use super::block::{Behind, Block, Box, Feed, Product, sums};
+use super::apart::{Apart, At, StepScales};
+use super::block::{Behind, Block, Box, Feed, Product, UnderWay};
 use super::plan::{Depth, FEWEST_COLUMNS, Sizes, depth};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, Expr, Gpu, Group, Unit, VarId};
+use crate::ir::{BufferId, Expr, Gpu, Group, Tile, Unit, VarId};
 use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::ring::{Place, Slots};
 use crate::templates::cuda::warpgroups::WARPGROUP;
+use crate::workload::operands::Operands;
 
 /// How an operand lies in memory, and so in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +55,11 @@ pub(super) trait Steps: Product {
     /// What a step multiplies from the left, or a part of it.
     fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
 
+    /// What the sums of a step are multiplied by, if by anything.
+    fn scales(&self) -> Option<&dyn StepScales> {
+        None
+    }
+
     /// What a step multiplies from the right, or a part of it.
     fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
 }
@@ -60,6 +67,7 @@ pub(super) trait Steps: Product {
 /// The shared memory of a ring, and this thread's place in it.
 pub(super) struct Ring<'p> {
     product: &'p dyn Steps,
+    params: Operands,
     sizes: Sizes,
     /// Elements of the reduction in a step.
     depth: i64,
@@ -97,7 +105,7 @@ impl<'p> Ring<'p> {
         let users = sizes.consumers / sizes.tiles_at_once() * sizes.cluster.blocks();
         let slots = Slots::make(b, thread, sizes.stages, [1, users], |_| {});
         let rank = block.rank.clone();
-        Ring { product, sizes, depth, layouts, operands, tails, slots, thread, rank }
+        Ring { product, params: block.params.clone(), sizes, depth, layouts, operands, tails, slots, thread, rank }
     }
 
     /// What this block loads of an operand in a step, piece by piece: `depth` elements of the reduction, from the step's
@@ -186,28 +194,93 @@ impl<'p> Ring<'p> {
         [slot, first]: [&Expr; 2],
         acc: BufferId,
     ) {
-        let sizes = self.sizes;
+        for h in 0..self.sizes.row_blocks {
+            self.multiply_block(b, operands, depth, [slot, first], (h, 0, self.sizes.sums(acc, h)));
+        }
+    }
+
+    /// The same for one row block, from a column on, into as many sums as there are.
+    fn multiply_block(
+        &self,
+        b: &mut KernelBuilder,
+        operands: [BufferId; 2],
+        depth: i64,
+        [slot, first]: [&Expr; 2],
+        (h, column, sums): (i64, i64, Tile),
+    ) {
+        let columns = sums.extents[2];
         let right = match self.layouts[1] {
-            Layout::ReductionFast => tile(operands[1], vec![slot.clone(), 0.into(), 0.into()], &[1, sizes.bn, depth]),
+            Layout::ReductionFast => {
+                tile(operands[1], vec![slot.clone(), column.into(), 0.into()], &[1, columns, depth])
+            }
             Layout::ReductionSlow => {
-                let origin = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-                let columns = block_of(sizes.bn);
-                tile(operands[1], origin, &[1, sizes.bn / columns, depth, columns])
+                let of_block = block_of(self.sizes.bn);
+                let origin = vec![slot.clone(), (column / of_block).into(), 0.into(), 0.into()];
+                tile(operands[1], origin, &[1, columns / of_block, depth, of_block])
             }
         };
-        for h in 0..sizes.row_blocks {
-            let row = first.clone() + 64 * h;
-            let left = match self.layouts[0] {
-                Layout::ReductionFast => tile(operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, depth]),
-                Layout::ReductionSlow => {
-                    let origin = vec![slot.clone(), row.floor_div(64), 0.into(), 0.into()];
-                    tile(operands[0], origin, &[1, 1, depth, 64])
+        let row = first.clone() + 64 * h;
+        let left = match self.layouts[0] {
+            Layout::ReductionFast => tile(operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, depth]),
+            Layout::ReductionSlow => {
+                let origin = vec![slot.clone(), row.floor_div(64), 0.into(), 0.into()];
+                tile(operands[0], origin, &[1, 1, depth, 64])
+            }
+        };
+        let left = (left, self.layouts[0] == Layout::ReductionSlow);
+        let right = (right, self.layouts[1] == Layout::ReductionFast);
+        multiply(b, Unit::Warpgroup, sums, left, right);
+    }
+
+    /// The same, in sums of its own: [`Apart`] says why, and where they go.
+    fn step_apart(
+        &self,
+        b: &mut KernelBuilder,
+        acc: BufferId,
+        at: At<'_>,
+        deep: Depth,
+        level: (&Apart, Option<VarId>),
+    ) {
+        let (apart, start) = level;
+        let read = |b: &mut KernelBuilder, bank: usize, columns: i64| {
+            if let Some(scales) = self.product.scales() {
+                apart.read_scales(b, bank, (scales, columns), (&self.params, self.thread.into()), at);
+            }
+        };
+        // Asked for before the slot is there.
+        read(b, 0, 0);
+        let slot = self.slots.wait_full(b);
+        let tails = self.tails.filter(|_| deep.tail > 0).map(|tails| (tails, deep.tail));
+        for (nth, (operands, depth)) in [(self.operands, deep.whole)].into_iter().chain(tails).enumerate() {
+            for part in 0..apart.parts() {
+                let columns = part as i64 * self.sizes.columns_apart();
+                let bank = apart.bank(part);
+                if part > 0 {
+                    read(b, bank, columns);
                 }
-            };
-            let left = (left, self.layouts[0] == Layout::ReductionSlow);
-            let right = (right.clone(), self.layouts[1] == Layout::ReductionFast);
-            multiply(b, Unit::Warpgroup, sums(acc, h, sizes), left, right);
+                apart.multiply(b, bank, |b, h, sums| {
+                    self.multiply_block(b, operands, depth, [&slot, at.first], (h, columns, sums));
+                });
+                b.gpu(Gpu::Commit(Group::Mma));
+                match start {
+                    None => {
+                        b.gpu(Gpu::Wait(Group::Mma, 0));
+                        apart.add(b, acc, part);
+                    }
+                    Some(start) => {
+                        b.gpu(Gpu::Wait(Group::Mma, 1));
+                        apart.add(b, acc, apart.before(part));
+                        if part == 0 && nth == 0 {
+                            self.give_back_last(b, start);
+                        }
+                    }
+                }
+            }
         }
+        if start.is_none() {
+            self.give_back(b, slot);
+        }
+        self.slots.place.advance(b);
     }
 
     /// Gives the slot of the step before back, if that was one of this tile.
@@ -248,18 +321,25 @@ impl Feed for Ring<'_> {
         tile: &[Expr],
         first: &Expr,
         behind: &Behind<'_>,
-    ) -> Option<VarId> {
+    ) -> Option<UnderWay> {
         let start = (self.sizes.pending > 0).then(|| b.let_("start", self.slots.place.steps()));
-        self.product.steps(b, tile, &mut |b, _, deep| {
-            self.step(b, acc, (first, deep), start);
+        let apart = Apart::make(b, self.product.workload(), self.sizes, self.product.scales().is_some());
+        self.product.steps(b, tile, &mut |b, step, deep| {
+            match &apart {
+                None => self.step(b, acc, (first, deep), start),
+                Some(apart) => self.step_apart(b, acc, At { place: tile, first, step }, deep, (apart, start)),
+            }
             behind(b, 1);
         });
-        start
+        start.map(|start| UnderWay { start, apart })
     }
 
-    fn finish(&self, b: &mut KernelBuilder, start: Option<VarId>) {
-        if let Some(start) = start {
+    fn finish(&self, b: &mut KernelBuilder, acc: BufferId, last: Option<UnderWay>) {
+        if let Some(UnderWay { start, apart }) = last {
             b.gpu(Gpu::Wait(Group::Mma, 0));
+            if let Some(apart) = apart {
+                apart.add(b, acc, apart.before(0));
+            }
             self.give_back_last(b, start);
         }
     }

@@ -5,10 +5,7 @@ use super::plan::{ROW_BYTES, Sizes, Store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, Gpu, Group, VarId};
 use crate::templates::cuda::model::ceil_div;
-
-/// Threads, and rows of a tile, of a warp.
-pub(super) const WARP: i64 = 32;
-pub(super) const WARP_ROWS: i64 = 16;
+use crate::templates::cuda::warpgroups::WARP;
 
 /// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 or 32 where a tile has no more columns; some for
 /// each consumer.

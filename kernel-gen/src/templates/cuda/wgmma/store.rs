@@ -9,11 +9,11 @@
 use super::block::{Block, Box, Element};
 use super::plan::BUFFERS;
 use super::residual::Residual;
-use super::stage::{Piece, Stage, WARP, WARP_ROWS};
+use super::stage::{Piece, Stage};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::instructions::tile;
-use crate::templates::cuda::warpgroups::WARPGROUP;
+use crate::templates::cuda::warpgroups::{WARP, WARP_ROWS, WARPGROUP};
 use crate::workload::Workload;
 use crate::workload::epilogue::StepOperand;
 use crate::workload::naive::epilogue_of;

@@ -8,7 +8,7 @@ use crate::templates::cuda::instructions::{load_box, multiply, tile};
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::ring::{Place, Slots};
 use crate::templates::cuda::warpgroups::WARPGROUP;
-use crate::templates::cuda::wgmma::block::{Behind, Block, Feed, sums};
+use crate::templates::cuda::wgmma::block::{Behind, Block, Feed, UnderWay};
 
 /// The ring of windows, the weights, and this thread's place.
 pub(super) struct Windows<'c> {
@@ -61,7 +61,7 @@ impl<'c> Windows<'c> {
                 let (down, along) = (down + kh * c.dilation[0], along + kw * c.dilation[1]);
                 let left =
                     tile(self.windows, vec![slot.clone(), down, along, 0.into()], &[1, GROUP_ROWS, GROUP_ROWS, depth]);
-                multiply(b, Unit::Warpgroup, sums(acc, h, sizes), (left, false), (right.clone(), false));
+                multiply(b, Unit::Warpgroup, sizes.sums(acc, h), (left, false), (right.clone(), false));
             }
         }
     }
@@ -134,7 +134,7 @@ impl Feed for Windows<'_> {
         _: &[Expr],
         first: &Expr,
         behind: &Behind<'_>,
-    ) -> Option<VarId> {
+    ) -> Option<UnderWay> {
         for (chunk, depth) in chunks(self.conv.workload, &self.conv.c).into_iter().enumerate() {
             let slot = self.slots.wait_full(b);
             self.multiply(b, acc, (chunk, depth), [&slot, first]);
@@ -149,7 +149,7 @@ impl Feed for Windows<'_> {
         None
     }
 
-    fn finish(&self, b: &mut KernelBuilder, _: Option<VarId>) {
+    fn finish(&self, b: &mut KernelBuilder, _: BufferId, _: Option<UnderWay>) {
         b.gpu(Gpu::Wait(Group::Mma, 0));
         self.give_back(b, 1);
     }
