@@ -22,7 +22,7 @@ fn of_each(count: u64, job: impl Fn(u64, Workload) + Sync) {
     for_each(count as usize, |i| {
         let seed = first * count + i as u64;
         job(seed, sample::quantised(&mut Rng::new(seed)));
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             job(seed, sample::f8(&mut Rng::new(seed)));
         }
     });
