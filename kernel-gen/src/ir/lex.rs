@@ -190,14 +190,19 @@ fn number(rest: &str) -> Result<(Token<'_>, usize), String> {
     if bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
         end = digits(end + 1);
     }
-    if bytes.get(end) == Some(&b'e') {
+    let word = |from: usize| {
+        from + rest[from..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len() - from)
+    };
+    // `e4m3` and `e5m2` are types, and no exponents.
+    let is_type = DType::from_name(&rest[end..word(end)]).is_some();
+    if bytes.get(end) == Some(&b'e') && !is_type {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'-' | b'+')));
         if bytes.get(end + 1 + sign).is_some_and(u8::is_ascii_digit) {
             end = digits(end + 1 + sign);
         }
     }
     let text = &rest[..end];
-    let suffix_end = end + rest[end..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len() - end);
+    let suffix_end = word(end);
     let suffix = &rest[end..suffix_end];
     if suffix.is_empty() {
         if text.bytes().all(|b| b.is_ascii_digit()) {
@@ -208,4 +213,21 @@ fn number(rest: &str) -> Result<(Token<'_>, usize), String> {
     let dtype = DType::from_name(suffix).ok_or_else(|| format!("`{suffix}` is not a type of number"))?;
     let value = text.parse().map_err(|_| format!("{text} is not a number"))?;
     Ok((Token::Float(value, dtype), suffix_end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_that_look_like_exponents_are_types() {
+        let float = |text: &str| match number(text) {
+            Ok((Token::Float(value, dtype), end)) => (value, dtype, &text[end..] == " + 1"),
+            _ => panic!("{text}"),
+        };
+        assert_eq!(float("1.5e4m3 + 1"), (1.5, DType::E4m3, true));
+        assert_eq!(float("0.0e5m2 + 1"), (0.0, DType::E5m2, true));
+        assert_eq!(float("2.5e-7e5m2 + 1"), (2.5e-7, DType::E5m2, true));
+        assert_eq!(float("1e5f32 + 1"), (1e5, DType::F32, true));
+    }
 }

@@ -182,7 +182,7 @@ fn the_compiled_c_computes_what_the_interpreter_computes() {
                 // Inputs are multiples of 1/64, so sums are exact; what follows rounds, in 16 bits at worst.
                 let unit = if p.dtype.bytes() == 2 { 1.0 / 64.0 } else { 1e-5 };
                 assert!(
-                    g.is_nan() && w.is_nan() || (g - w).abs() <= unit * w.abs().max(1.0),
+                    g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= unit * w.abs().max(1.0),
                     "{what} {}: {}[{i}] = {g}, not {w}\n{}",
                     isa.name(),
                     p.name,
