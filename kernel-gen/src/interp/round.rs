@@ -45,7 +45,7 @@ fn to_bf16(v: f32) -> f64 {
     f64::from(f32::from_bits(rounded))
 }
 
-/// The nearest number of so many fraction bits, with exponents from `least` on, then subnormals in steps of the last of its bits.
+/// Rounds to `fraction` fraction bits, ties to even. Below the exponent `least` numbers are subnormal: multiples of `2^(least - fraction)`.
 fn to_few_bits(v: f32, fraction: i32, least: i32) -> f64 {
     let x = f64::from(v);
     if !x.is_finite() || x == 0.0 {

@@ -294,7 +294,7 @@ impl StepScales for ScaledMatmul {
 }
 
 impl ScaledMatmul {
-    /// The block of the reduction that a step belongs to, of those beyond the last that.
+    /// The block of the reduction that a step belongs to; the last block, for steps beyond the reduction.
     fn block_of(&self, step: &Expr) -> Expr {
         step.clone().floor_div(self.block).min(self.scales()[0][1] - 1)
     }

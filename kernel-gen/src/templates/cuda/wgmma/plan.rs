@@ -267,7 +267,7 @@ impl Sizes {
         Sizes { tail: if self.split == 1 { tail } else { 0 }, ..self }
     }
 
-    /// The same with as many sets of sums as a workload has.
+    /// The same with the [levels](Sizes::levels) of sums that a workload needs.
     pub(super) fn with_levels(self, w: &Workload) -> Sizes {
         Sizes { levels: levels(w), ..self }
     }
