@@ -196,7 +196,7 @@ pub fn simplify(e: &Expr, ranges: &Ranges) -> Expr {
             }
             Expr::bin(*op, a, b)
         }
-        Expr::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push), a, b) => {
+        Expr::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push), a, b) => {
             Expr::bin(*op, simplify(a, ranges), simplify(b, ranges))
         }
         Expr::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne), a, b) => {
@@ -533,7 +533,7 @@ mod tests {
                         BinOp::Ne => i64::from(a != b),
                         BinOp::And => i64::from(a != 0 && b != 0),
                         BinOp::Or => i64::from(a != 0 || b != 0),
-                        BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => unreachable!("not generated"),
+                        BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => unreachable!("not generated"),
                     }
                 }
                 other => panic!("not generated: {other:?}"),

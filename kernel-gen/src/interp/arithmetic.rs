@@ -22,14 +22,21 @@ pub(super) enum IntOp {
     Neg,
     Not,
     Abs,
-    /// The sum of the products of the bytes of two words; whether those of each have signs.
-    Dot4 {
-        signed: [bool; 2],
+    /// The sum of the products of the integers of two words of these types.
+    Dot {
+        words: [DType; 2],
     },
-    /// A byte in front of the first three of a word.
-    Push,
+    /// An integer of so many bits in front of those of a word but the last.
+    Push {
+        bits: u32,
+    },
     /// A word with the upper bit of each byte turned.
     Flip,
+    /// The byte `first` of a word, and the one after the next, as a word of two integers.
+    Halves {
+        of: DType,
+        first: usize,
+    },
 }
 
 /// Floating operations; those with one operand ignore `b`.
@@ -103,19 +110,29 @@ pub(super) fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
         IntOp::Neg => x.wrapping_neg(),
         IntOp::Not => i64::from(x == 0),
         IntOp::Abs => x.wrapping_abs(),
-        IntOp::Dot4 { signed } => dot4(signed, x, y),
-        IntOp::Push => i64::from(((x as i32) << 8) | (y as i32 & 255)),
+        IntOp::Dot { words } => dot(words, x, y),
+        IntOp::Push { bits } => i64::from(((x as i32) << bits) | (y as i32 & ((1 << bits) - 1))),
         IntOp::Flip => i64::from(x as i32 ^ 0x8080_8080_u32 as i32),
+        IntOp::Halves { of, first } => {
+            let [low, high] = [first, first + 2].map(|i| integers(of, x)[i] as u32 & 0xffff);
+            i64::from((high << 16 | low) as i32)
+        }
     })
 }
 
-/// The sum of the products of the bytes of two words, of which those of an operand may have signs.
-fn dot4(signed: [bool; 2], x: i64, y: i64) -> i64 {
-    let bytes = |word: i64, signed: bool| {
-        let number = move |byte: u8| if signed { i64::from(byte as i8) } else { i64::from(byte) };
-        (word as u32).to_le_bytes().map(number)
-    };
-    bytes(x, signed[0]).iter().zip(bytes(y, signed[1])).map(|(x, y)| x * y).sum()
+/// The integers of a word; two have zeros behind them.
+fn integers(of: DType, word: i64) -> [i64; 4] {
+    let bytes = (word as u32).to_le_bytes();
+    match of {
+        DType::I8x4 => bytes.map(|byte| i64::from(byte as i8)),
+        DType::U8x4 => bytes.map(i64::from),
+        _ => [i64::from(word as i16), i64::from((word >> 16) as i16), 0, 0],
+    }
+}
+
+/// The sum of the products of the integers of two words.
+fn dot(words: [DType; 2], x: i64, y: i64) -> i64 {
+    integers(words[0], x).iter().zip(integers(words[1], y)).map(|(x, y)| x * y).sum()
 }
 
 /// A floating operation in full precision.
@@ -164,7 +181,7 @@ pub(super) fn to_int(v: f64, dtype: DType) -> i64 {
 pub(super) fn narrow(v: i64, dtype: DType) -> i64 {
     match dtype {
         // A word is held as the number that its bits are.
-        DType::I32 | DType::I8x4 | DType::U8x4 => i64::from(v as i32),
+        DType::I32 | DType::I8x4 | DType::U8x4 | DType::I16x2 => i64::from(v as i32),
         DType::I8 => i64::from(v as i8),
         DType::U8 => i64::from(v as u8),
         DType::Bool => i64::from(v != 0),

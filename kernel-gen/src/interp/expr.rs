@@ -297,7 +297,7 @@ impl Compiler<'_> {
                 UnOp::Atan => FloatOp::Atan,
                 UnOp::Tf32 => FloatOp::Tf32,
                 UnOp::Rounded => FloatOp::Rounded,
-                UnOp::Not | UnOp::Flip => {
+                UnOp::Not | UnOp::Flip | UnOp::Even | UnOp::Odd => {
                     return Err(InterpError::malformed(format!("`{}` of a {}", op.name(), v.dtype)));
                 }
             };
@@ -313,6 +313,12 @@ impl Compiler<'_> {
                 let d = self.take(true, 1);
                 self.emit(Op::Int { op: IntOp::Flip, d, a, b: a });
                 return Ok(Value { slot: d, dtype: DType::U8x4 });
+            }
+            UnOp::Even | UnOp::Odd if v.dtype.word_parts() == Some(4) => {
+                let d = self.take(true, 1);
+                let first = usize::from(op == UnOp::Odd);
+                self.emit(Op::Int { op: IntOp::Halves { of: v.dtype, first }, d, a, b: a });
+                return Ok(Value { slot: d, dtype: DType::I16x2 });
             }
             other => return Err(InterpError::malformed(format!("`{}` of a {}", other.name(), v.dtype))),
         };
@@ -368,7 +374,7 @@ impl Compiler<'_> {
         let (op, dtype) = match op {
             BinOp::Eq => (IntOp::Eq, DType::Bool),
             BinOp::Ne => (IntOp::Ne, DType::Bool),
-            _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot4 | BinOp::Push) => {
+            _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot | BinOp::Push) => {
                 return mismatch();
             }
             BinOp::Lt => (IntOp::Lt, DType::Bool),
@@ -380,11 +386,14 @@ impl Compiler<'_> {
             BinOp::Mod => (IntOp::Mod, x.dtype),
             BinOp::Min => (IntOp::Min, x.dtype),
             BinOp::Max => (IntOp::Max, x.dtype),
-            BinOp::Dot4 if x.dtype.is_word() && y.dtype.is_word() => {
-                (IntOp::Dot4 { signed: [x.dtype, y.dtype].map(|d| d == DType::I8x4) }, DType::I32)
+            BinOp::Dot if x.dtype.is_word() && x.dtype.word_parts() == y.dtype.word_parts() => {
+                (IntOp::Dot { words: [x.dtype, y.dtype] }, DType::I32)
             }
-            BinOp::Push if x.dtype.is_word() && y.dtype.is_int() => (IntOp::Push, x.dtype),
-            BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => return mismatch(),
+            BinOp::Push if y.dtype.is_int() => match x.dtype.word_parts() {
+                Some(parts) => (IntOp::Push { bits: 32 / parts as u32 }, x.dtype),
+                None => return mismatch(),
+            },
+            BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => return mismatch(),
             BinOp::And | BinOp::Or => unreachable!("lazy operators are compiled apart"),
         };
         let d = self.take(true, 1);

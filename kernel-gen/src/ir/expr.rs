@@ -34,9 +34,11 @@ pub enum BinOp {
     Pow,
     /// The remainder of a division that is rounded towards zero, exactly, as C's `fmod`; floats only.
     Fmod,
-    /// The sum of four products: each byte of one [word](DType::is_word) times that of the other, as an `i32`.
-    Dot4,
-    /// A [word](DType::is_word) whose first byte is the right side's lowest, and whose others are the first three of the left side.
+    /// The sum of the products of the integers of one [word](DType::is_word) and those of another with as many, as an `i32`, which
+    /// wraps around.
+    Dot,
+    /// A [word](DType::is_word) whose first integer is the lowest bits of the right side, and whose others are those of the left side
+    /// without its last.
     Push,
     /// Less than.
     Lt,
@@ -96,13 +98,17 @@ pub enum UnOp {
     Tf32,
     /// A word of `i8` as one of `u8`: each byte is 128 more.
     Flip,
+    /// The first and the third of four bytes as a word of two integers.
+    Even,
+    /// The second and the fourth of four bytes as a word of two integers.
+    Odd,
     /// The number itself, rounded to its type: nothing that follows goes on from what it was before, as a contraction does.
     Rounded,
 }
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 18] = [
+    pub const ALL: [UnOp; 20] = [
         UnOp::Neg,
         UnOp::Not,
         UnOp::Abs,
@@ -120,6 +126,8 @@ impl UnOp {
         UnOp::Atan,
         UnOp::Tf32,
         UnOp::Flip,
+        UnOp::Even,
+        UnOp::Odd,
         UnOp::Rounded,
     ];
 
@@ -143,6 +151,8 @@ impl UnOp {
             UnOp::Atan => "atan",
             UnOp::Tf32 => "tf32",
             UnOp::Flip => "flip",
+            UnOp::Even => "even",
+            UnOp::Odd => "odd",
             UnOp::Rounded => "rounded",
         }
     }
@@ -268,9 +278,9 @@ impl Expr {
         Expr::bin(BinOp::Fmod, self, b.into())
     }
 
-    /// The sum of the products of the bytes of two words.
-    pub fn dot4(self, b: impl Into<Expr>) -> Expr {
-        Expr::bin(BinOp::Dot4, self, b.into())
+    /// The sum of the products of the integers of two words.
+    pub fn dot(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Dot, self, b.into())
     }
 
     /// `self` as a number of another type.

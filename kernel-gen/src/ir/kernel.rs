@@ -191,12 +191,13 @@ impl Expr {
             Expr::Binary(op, a, b) => {
                 let t = widest(a.ty(kernel), b.ty(kernel));
                 match op {
-                    BinOp::Dot4 => Type { dtype: DType::I32, lanes: t.lanes },
+                    BinOp::Dot => Type { dtype: DType::I32, lanes: t.lanes },
                     op if op.is_predicate() => Type { dtype: DType::Bool, lanes: t.lanes },
                     _ => t,
                 }
             }
             Expr::Unary(UnOp::Flip, a) => Type { dtype: DType::U8x4, ..a.ty(kernel) },
+            Expr::Unary(UnOp::Even | UnOp::Odd, a) => Type { dtype: DType::I16x2, ..a.ty(kernel) },
             Expr::Unary(_, a) => a.ty(kernel),
             Expr::Select(c, a, b) => {
                 let t = widest(a.ty(kernel), b.ty(kernel));

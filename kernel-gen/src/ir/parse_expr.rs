@@ -117,14 +117,14 @@ impl Parser<'_> {
         self.sign("(")?;
         let (a, da) = self.binary(1)?;
         let (e, depth) = match name {
-            "min" | "max" | "pow" | "fmod" | "dot4" | "push" => {
+            "min" | "max" | "pow" | "fmod" | "dot" | "push" => {
                 self.sign(",")?;
                 let (b, db) = self.binary(1)?;
                 let op = match name {
                     "min" => BinOp::Min,
                     "max" => BinOp::Max,
                     "fmod" => BinOp::Fmod,
-                    "dot4" => BinOp::Dot4,
+                    "dot" => BinOp::Dot,
                     "push" => BinOp::Push,
                     _ => BinOp::Pow,
                 };

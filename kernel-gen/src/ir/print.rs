@@ -192,7 +192,7 @@ pub fn statement(k: &Kernel, s: &Stmt) -> String {
     out
 }
 
-/// Binding strength; `min`, `max`, `pow`, `fmod`, `dot4` and `push` print as calls.
+/// Binding strength; `min`, `max`, `pow`, `fmod`, `dot` and `push` print as calls.
 fn precedence(op: BinOp) -> u8 {
     match op {
         BinOp::Or => 1,
@@ -200,7 +200,7 @@ fn precedence(op: BinOp) -> u8 {
         BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => 3,
         BinOp::Add | BinOp::Sub => 4,
         BinOp::Mul | BinOp::Div | BinOp::Mod => 5,
-        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => 9,
+        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => 9,
     }
 }
 
@@ -220,12 +220,12 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
             }
         }
         Expr::Var(v) => out.push_str(&k.var(*v).name),
-        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push), a, b) => {
+        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push), a, b) => {
             out.push_str(match op {
                 BinOp::Min => "min(",
                 BinOp::Max => "max(",
                 BinOp::Fmod => "fmod(",
-                BinOp::Dot4 => "dot4(",
+                BinOp::Dot => "dot(",
                 BinOp::Push => "push(",
                 _ => "pow(",
             });
@@ -247,7 +247,7 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
                 BinOp::Ne => " != ",
                 BinOp::And => " && ",
                 BinOp::Or => " || ",
-                BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => {
+                BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => {
                     unreachable!("printed as calls above")
                 }
             };

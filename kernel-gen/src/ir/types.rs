@@ -29,10 +29,12 @@ pub enum DType {
     I8,
     /// 8-bit unsigned integer: storage only, computed as `i32`.
     U8,
-    /// Four `i8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot4`](super::BinOp::Dot4).
+    /// Four `i8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot`](super::BinOp::Dot).
     I8x4,
-    /// Four `u8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot4`](super::BinOp::Dot4).
+    /// Four `u8` in a word of 32 bits, the first in its lowest byte: an operand of [`Dot`](super::BinOp::Dot).
     U8x4,
+    /// Two integers of 16 bits with signs in a word of 32 bits, the first in its lower half: an operand of [`Dot`](super::BinOp::Dot).
+    I16x2,
     /// Truth value of comparisons.
     Bool,
 }
@@ -49,7 +51,7 @@ impl Stored for DType {
 
 impl DType {
     /// All of them, for parsers and tests.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 14] = [
         DType::F64,
         DType::F32,
         DType::F16,
@@ -62,6 +64,7 @@ impl DType {
         DType::U8,
         DType::I8x4,
         DType::U8x4,
+        DType::I16x2,
         DType::Bool,
     ];
 
@@ -80,6 +83,7 @@ impl DType {
             DType::U8 => "u8",
             DType::I8x4 => "i8x4",
             DType::U8x4 => "u8x4",
+            DType::I16x2 => "i16x2",
             DType::Bool => "bool",
         }
     }
@@ -93,7 +97,7 @@ impl DType {
     pub fn bytes(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 | DType::I8x4 | DType::U8x4 => 4,
+            DType::F32 | DType::I32 | DType::I8x4 | DType::U8x4 | DType::I16x2 => 4,
             DType::F16 | DType::Bf16 => 2,
             DType::E4m3 | DType::E5m2 | DType::I8 | DType::U8 | DType::Bool => 1,
         }
@@ -114,7 +118,7 @@ impl DType {
         matches!(self, DType::E4m3 | DType::E5m2)
     }
 
-    /// Whether it is an integer type. Words of four bytes are none: nothing but `dot4` computes with them.
+    /// Whether it is an integer type. Words are none: nothing but `dot` computes with them.
     pub fn is_int(self) -> bool {
         matches!(self, DType::I64 | DType::I32 | DType::I8 | DType::U8)
     }
@@ -138,9 +142,18 @@ impl DType {
         }
     }
 
-    /// Whether it is a word of four bytes.
+    /// Whether it is a word of several integers.
     pub fn is_word(self) -> bool {
-        matches!(self, DType::I8x4 | DType::U8x4)
+        self.word_parts().is_some()
+    }
+
+    /// How many integers a word holds.
+    pub fn word_parts(self) -> Option<i64> {
+        match self {
+            DType::I8x4 | DType::U8x4 => Some(4),
+            DType::I16x2 => Some(2),
+            _ => None,
+        }
     }
 
     /// The smallest and the largest number of an integer type.

@@ -108,7 +108,7 @@ pub(crate) fn eval_by(e: &Expr, lane: i64, leaf: &impl Fn(&Expr) -> Option<i64>)
                 BinOp::Le => Some(i64::from(a <= b)),
                 BinOp::Eq => Some(i64::from(a == b)),
                 BinOp::Ne => Some(i64::from(a != b)),
-                BinOp::And | BinOp::Or | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => None,
+                BinOp::And | BinOp::Or | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => None,
             }
         }
         _ => None,

@@ -122,7 +122,7 @@ fn is_identity(op: ReduceOp, init: &Expr, dtype: DType) -> bool {
         DType::E5m2 => -57344.0,
         DType::F16 => -65504.0,
         DType::I64 => i64::MIN as f64,
-        DType::I32 | DType::I8x4 | DType::U8x4 | DType::Bool => f64::from(i32::MIN),
+        DType::I32 | DType::I8x4 | DType::U8x4 | DType::I16x2 | DType::Bool => f64::from(i32::MIN),
         DType::I8 => f64::from(i8::MIN),
         DType::U8 => 0.0,
     };

@@ -96,7 +96,8 @@ impl<'k> Types<'k> {
                     // Comparisons subtract their sides.
                     BinOp::Add | BinOp::Sub | BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => x.saturating_add(y),
                     BinOp::Mul => x.saturating_mul(y),
-                    BinOp::Dot4 => 1 << 18,
+                    // Two products of 16 bits; four of bytes are less.
+                    BinOp::Dot => 1 << 31,
                     BinOp::Push => 1,
                     _ => x.max(y),
                 }
@@ -189,17 +190,22 @@ impl<'k> Types<'k> {
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 | UnOp::Rounded => t.dtype == DType::F32,
                     UnOp::Flip => t.dtype == DType::I8x4,
+                    UnOp::Even | UnOp::Odd => t.dtype.word_parts() == Some(4),
                 };
-                let t = if *op == UnOp::Flip { Type { dtype: DType::U8x4, ..t } } else { t };
+                let t = match op {
+                    UnOp::Flip => Type { dtype: DType::U8x4, ..t },
+                    UnOp::Even | UnOp::Odd => Type { dtype: DType::I16x2, ..t },
+                    _ => t,
+                };
                 if fits { Ok(t) } else { Err(format!("`{}` of {}, which has type {t}", op.name(), text(a))) }
             }
             Expr::Binary(op, a, b) => {
                 let (x, y) = (self.of(a)?, self.of(b)?);
                 let lanes = common_lanes(&[x, y]).ok_or_else(|| format!("{x} meets {y} in {}", text(e)))?;
-                let same = x.dtype == y.dtype || matches!(op, BinOp::Dot4 | BinOp::Push);
+                let same = x.dtype == y.dtype || matches!(op, BinOp::Dot | BinOp::Push);
                 let fits = same
                     && match op {
-                        BinOp::Dot4 => x.dtype.is_word() && y.dtype.is_word(),
+                        BinOp::Dot => x.dtype.is_word() && x.dtype.word_parts() == y.dtype.word_parts(),
                         BinOp::Push => x.dtype.is_word() && y.dtype.is_int(),
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
@@ -211,7 +217,7 @@ impl<'k> Types<'k> {
                     return Err(format!("{x} meets {y} in {}", text(e)));
                 }
                 let dtype = match op {
-                    BinOp::Dot4 => DType::I32,
+                    BinOp::Dot => DType::I32,
                     op if op.is_predicate() => DType::Bool,
                     _ => x.dtype,
                 };

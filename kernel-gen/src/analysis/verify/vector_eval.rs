@@ -100,7 +100,7 @@ impl Program {
                 let a = self.add(a)?;
                 self.divide(*op, a, divisor)?
             }
-            Expr::Binary(BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push, ..) => return None,
+            Expr::Binary(BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push, ..) => return None,
             Expr::Binary(op, a, b) => {
                 let (a, b) = (self.add(a)?, self.add(b)?);
                 let ((alo, ahi), (blo, bhi)) = (self.bounds[a], self.bounds[b]);
@@ -236,7 +236,7 @@ fn binary(op: BinOp, a: &[i64; ROW], b: &[i64; ROW], out: &mut [i64; ROW]) {
         BinOp::And => each(a, b, out, |x, y| i64::from(x != 0 && y != 0)),
         BinOp::Or => each(a, b, out, |x, y| i64::from(x != 0 || y != 0)),
         // Divisions have operations of their own, and there are no powers of integers.
-        BinOp::Div | BinOp::Mod | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => {}
+        BinOp::Div | BinOp::Mod | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => {}
     }
 }
 

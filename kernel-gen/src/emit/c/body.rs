@@ -65,6 +65,7 @@ impl Dialect for C {
             Common::Widen(d) => Helper::Widen(d),
             Common::Narrow(d) => Helper::Narrow(d),
             Common::Dot4(signed) => Helper::Dot4(signed),
+            Common::Dot2 => Helper::Dot2,
         }
     }
 

@@ -6,7 +6,7 @@ use super::phases::Place;
 use super::prelude::Helper;
 use super::registers::{Group, RegisterFile, register_access};
 use super::types::{Vector, c_type};
-use super::vector::{NoVector, Value, dot4};
+use super::vector::{NoVector, Value, dot};
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes, updated};
 use crate::emit::clike::text::Text;
@@ -172,7 +172,7 @@ impl Body<'_> {
 
     fn chunk_update(&mut self, s: &Stmt, c: Chunk) -> Result<(), NoVector> {
         match s {
-            Stmt::Reduce { buffer, indices, op: ReduceOp::Add, value, .. } if dot4(value).is_none() => {
+            Stmt::Reduce { buffer, indices, op: ReduceOp::Add, value, .. } if dot(value).is_none() => {
                 // Accumulators read best as `acc += a * b`.
                 if let Some(name) = self.whole_register(*buffer, indices, c)? {
                     let value = self.vector(value, c)?;

@@ -15,7 +15,7 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
         DType::I32 => "int32_t",
         DType::I8 => "int8_t",
         DType::U8 | DType::E4m3 | DType::E5m2 => "uint8_t",
-        DType::I8x4 | DType::U8x4 => WORD,
+        DType::I8x4 | DType::U8x4 | DType::I16x2 => WORD,
         DType::Bool => "uint8_t",
     }
 }
@@ -53,7 +53,7 @@ impl Vector {
     /// such.
     pub(super) fn of(dtype: DType, lanes: usize) -> Option<Vector> {
         match dtype {
-            DType::I8x4 | DType::U8x4 => Some(Vector::holding(DType::I32, lanes)),
+            DType::I8x4 | DType::U8x4 | DType::I16x2 => Some(Vector::holding(DType::I32, lanes)),
             DType::Bool | DType::I64 => None,
             _ => Some(Vector::holding(dtype.compute(), lanes)),
         }

@@ -13,7 +13,7 @@ use crate::emit::clike::expr::select;
 use crate::emit::clike::lanes::{lane_of_expr, lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
-use crate::emit::clike::text::{Text, infix};
+use crate::emit::clike::text::{Text, halves, infix, pushed};
 use crate::emit::clike::walk::has;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 use crate::lower::transpose_copies::whole_rows;
@@ -79,8 +79,8 @@ impl Body<'_> {
         match e {
             Expr::Broadcast(a, _) => self.vector(a, c),
             Expr::Binary(op, a, b) => {
-                if let Some((sum, x, y)) = dot4(e) {
-                    return self.vector_dot4(sum, x, y, c);
+                if let Some((sum, x, y)) = dot(e) {
+                    return self.vector_dot(sum, x, y, c);
                 }
                 if *op == BinOp::Push {
                     return self.push(a, b, c);
@@ -95,6 +95,10 @@ impl Body<'_> {
             Expr::Unary(UnOp::Flip, a) => {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 Ok(Value::Vector(Text::new(format!("({} ^ (int32_t)0x80808080)", a.at(PRIMARY)), PRIMARY), v))
+            }
+            Expr::Unary(op @ (UnOp::Even | UnOp::Odd), word) => {
+                let Value::Vector(a, v) = self.vector(word, c)? else { return Err(NoVector::Lanes) };
+                Ok(Value::Vector(vector_halves(word.ty(self.kernel).dtype, *op == UnOp::Odd, &a), v))
             }
             Expr::Unary(UnOp::Rounded, a) => {
                 let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
@@ -143,7 +147,7 @@ impl Body<'_> {
                 Ok(Value::Vector(Text::new(format!("__builtin_convertvector({}, {name})", a.text), PRIMARY), v))
             }
             // Words lie in vectors of integers of their size.
-            Expr::Cast(DType::I32 | DType::I8x4 | DType::U8x4, a)
+            Expr::Cast(DType::I32 | DType::I8x4 | DType::U8x4 | DType::I16x2, a)
                 if a.ty(self.kernel).dtype.is_word() || a.ty(self.kernel).dtype == DType::I32 =>
             {
                 self.vector(a, c)
@@ -176,31 +180,36 @@ impl Body<'_> {
         }
     }
 
-    /// [`BinOp::Dot4`] of two vectors of words, added to a vector of sums.
-    fn vector_dot4(&mut self, sum: Option<&Expr>, x: &Expr, y: &Expr, c: Chunk) -> Result<Value, NoVector> {
+    /// [`BinOp::Dot`] of two vectors of words, added to a vector of sums.
+    fn vector_dot(&mut self, sum: Option<&Expr>, x: &Expr, y: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(DType::I32, usize::from(c.len));
-        let signed = [x, y].map(|e| e.ty(self.kernel).dtype == DType::I8x4);
+        let words = [x, y].map(|e| e.ty(self.kernel).dtype);
         let sum = sum.map_or(Ok(Value::Scalar(Text::new("0", PRIMARY))), |sum| self.vector(sum, c))?;
         let values = [sum, self.vector(x, c)?, self.vector(y, c)?];
         if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
             return Err(NoVector::Lanes);
         }
         let [sum, x, y] = values.map(|value| self.splat(value, v).text);
-        let at_once = self.own.dots && signed == [false, true];
-        let dot4 = self.prelude.call(Helper::VectorDot4(v, signed, at_once));
-        Ok(Value::Vector(Text::new(format!("{dot4}({sum}, {x}, {y})"), PRIMARY), v))
+        let dot = self.prelude.call(match words {
+            [DType::I16x2, _] => Helper::VectorDot2(v),
+            _ => {
+                let signed = words.map(|word| word == DType::I8x4);
+                Helper::VectorDot4(v, signed, self.own.dots && signed == [false, true])
+            }
+        });
+        Ok(Value::Vector(Text::new(format!("{dot}({sum}, {x}, {y})"), PRIMARY), v))
     }
 
     /// [`BinOp::Push`] of a vector of words and one of integers.
     fn push(&mut self, word: &Expr, byte: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(DType::I32, usize::from(c.len));
+        let dtype = word.ty(self.kernel).dtype;
         let values = [self.vector(word, c)?, self.vector(byte, c)?];
         if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
             return Err(NoVector::Lanes);
         }
         let [word, byte] = values.map(|value| self.splat(value, v));
-        let text = format!("({} << 8 | ({} & 255))", word.at(PRIMARY), byte.at(PRIMARY));
-        Ok(Value::Vector(Text::new(text, PRIMARY), v))
+        Ok(Value::Vector(pushed(dtype, &word, &byte), v))
     }
 
     /// What `f` gives where a condition holds: memory that is read there need not be there otherwise, so nothing may be moved out.
@@ -242,6 +251,17 @@ impl Body<'_> {
             return Err(NoVector::Lanes);
         }
         let text = match op {
+            // Of integers it is floor division, which C's is not; a shift of a vector keeps signs.
+            BinOp::Div if !v.dtype.is_float() => {
+                let shift = |text: &str| text.parse::<u64>().ok().filter(|n| n.is_power_of_two()).map(u64::ilog2);
+                match (&a, &b) {
+                    (Value::Vector(a, _), Value::Scalar(b)) => match shift(&b.text) {
+                        Some(bits) => Text::new(format!("({} >> {bits})", a.at(PRIMARY)), PRIMARY),
+                        None => return Err(NoVector::Lanes),
+                    },
+                    _ => return Err(NoVector::Lanes),
+                }
+            }
             // A scalar operand is broadcast by the compiler, which folds it into the instruction.
             BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div => {
                 infix(op, a.text(), b.text()).ok_or(NoVector::Lanes)?
@@ -577,15 +597,27 @@ fn is_larger(cond: &Expr, a: &Expr, b: &Expr) -> bool {
     matches!(cond, Expr::Binary(BinOp::Lt, low, high) if **low == *b && **high == *a)
 }
 
-/// The sum, if there is one, and the words of an expression that adds up products of bytes.
-pub(super) fn dot4(e: &Expr) -> Option<(Option<&Expr>, &Expr, &Expr)> {
+/// The sum, if there is one, and the words of an expression that adds up products of words.
+pub(super) fn dot(e: &Expr) -> Option<(Option<&Expr>, &Expr, &Expr)> {
     match e {
-        Expr::Binary(BinOp::Dot4, x, y) => Some((None, x, y)),
+        Expr::Binary(BinOp::Dot, x, y) => Some((None, x, y)),
         Expr::Binary(BinOp::Add, sum, dot) => match &**dot {
-            Expr::Binary(BinOp::Dot4, x, y) => Some((Some(sum), x, y)),
+            Expr::Binary(BinOp::Dot, x, y) => Some((Some(sum), x, y)),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// The even or the odd bytes of words as words of two integers. The shifts of vectors keep signs.
+fn vector_halves(dtype: DType, odd: bool, words: &Text) -> Text {
+    let word = words.at(PRIMARY);
+    match (dtype, odd) {
+        (DType::I8x4, false) => {
+            Text::new(format!("(({word} << 24 >> 24 & 0xffff) | {word} << 8 >> 24 << 16)"), PRIMARY)
+        }
+        (DType::I8x4, true) => Text::new(format!("(({word} << 16 >> 24 & 0xffff) | {word} >> 24 << 16)"), PRIMARY),
+        _ => halves(dtype, odd, words),
     }
 }
 

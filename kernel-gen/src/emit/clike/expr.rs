@@ -7,7 +7,7 @@
 use super::dialect::{Dialect, Printer};
 use super::prelude::{Common, math_fn};
 use super::text::strength::*;
-use super::text::{Text, float, infix};
+use super::text::{Text, float, halves, infix, pushed};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{simplify, truth};
 use crate::emit::EmitError;
@@ -61,6 +61,7 @@ impl<D: Dialect> Printer<'_, D> {
                         D::use_math(self);
                         Text::new(format!("{function}({})", a.text), PRIMARY)
                     }
+                    (UnOp::Even | UnOp::Odd, None) => halves(dtype, *op == UnOp::Odd, &a),
                     (UnOp::Flip, None) => Text::new(format!("({} ^ 0x80808080u)", a.at(PRIMARY)), PRIMARY),
                     (UnOp::Not, None) => Text::new(format!("!{}", a.at(PRIMARY)), UNARY),
                     (_, None) => Text::new(format!("-{}", a.at(PRIMARY)), UNARY),
@@ -147,11 +148,11 @@ impl<D: Dialect> Printer<'_, D> {
     }
 
     fn integer_binary(&mut self, op: BinOp, a: &Expr, b: &Expr, whole: &Expr) -> Result<Integer, EmitError> {
-        if op == BinOp::Dot4 {
-            return self.dot4(None, a, b);
+        if op == BinOp::Dot {
+            return self.dot(None, a, b);
         }
-        if let (BinOp::Add, Expr::Binary(BinOp::Dot4, x, y)) = (op, b) {
-            return self.dot4(Some(a), x, y);
+        if let (BinOp::Add, Expr::Binary(BinOp::Dot, x, y)) = (op, b) {
+            return self.dot(Some(a), x, y);
         }
         let fits = self.stays_in_32_bits(whole);
         let natural = |e: &Expr, least: i64| bounds(e, &self.ranges).is_some_and(|(lo, _)| lo >= least);
@@ -179,12 +180,16 @@ impl<D: Dialect> Printer<'_, D> {
         }
     }
 
-    /// The sum of the products of the bytes of two words, and of another number if there is one.
-    fn dot4(&mut self, sum: Option<&Expr>, a: &Expr, b: &Expr) -> Result<Integer, EmitError> {
-        let dot4 = self.common(Common::Dot4([a, b].map(|e| e.ty(self.kernel).dtype == DType::I8x4)));
+    /// The sum of the products of the integers of two words, and of another number if there is one.
+    fn dot(&mut self, sum: Option<&Expr>, a: &Expr, b: &Expr) -> Result<Integer, EmitError> {
+        let words = [a, b].map(|e| e.ty(self.kernel).dtype);
+        let dot = self.common(match words {
+            [DType::I16x2, _] => Common::Dot2,
+            _ => Common::Dot4(words.map(|word| word == DType::I8x4)),
+        });
         let sum = sum.map_or(Ok("0".to_string()), |sum| self.index(sum))?;
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-        Ok(Integer { text: Text::new(format!("{dot4}({sum}, {}, {})", a.text, b.text), PRIMARY), wide: !D::NARROW })
+        Ok(Integer { text: Text::new(format!("{dot}({sum}, {}, {})", a.text, b.text), PRIMARY), wide: !D::NARROW })
     }
 
     /// A condition, or a number that is no integer.
@@ -195,8 +200,7 @@ impl<D: Dialect> Printer<'_, D> {
         let dtype = a.ty(self.kernel).dtype;
         if op == BinOp::Push {
             let (word, byte) = (self.scalar(a)?, self.scalar(b)?);
-            let text = format!("({} << 8 | ({} & 255))", word.at(PRIMARY), byte.at(PRIMARY));
-            return Ok(Text::new(text, PRIMARY));
+            return Ok(pushed(dtype, &word, &byte));
         }
         if op == BinOp::Mod {
             return Err(Self::unsupported(&format!("the remainder of {dtype} values")));

@@ -31,11 +31,20 @@ pub(crate) enum Common {
     Narrow(DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
+    /// The sum of the products of the integers of two words of two, added to an `int`.
+    Dot2,
 }
 
 /// The letters of operands with and without signs, as names of functions have them.
 pub(crate) fn signs(signed: [bool; 2]) -> String {
     signed.map(|signed| if signed { 's' } else { 'u' }).iter().collect()
+}
+
+/// The body of a function that adds the products of the integers of two words of two to a sum, which wraps around; the languages' names
+/// of their types.
+pub(crate) fn dot2(short: &str, unsigned: &str, int: &str) -> String {
+    let product = |shift: &str| format!("({unsigned})(({short})(a{shift}) * ({short})(b{shift}))");
+    format!("  return ({int})(({unsigned})sum + {} + {});\n", product(""), product(" >> 16"))
 }
 
 /// The helpers that a source uses so far.
@@ -126,7 +135,7 @@ pub(crate) fn narrow_f8(dtype: DType, ty: &str) -> String {
 /// The function for a unary operator on floats that is one.
 pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
     let base = match op {
-        UnOp::Neg | UnOp::Not | UnOp::Tf32 | UnOp::Flip | UnOp::Rounded => return None,
+        UnOp::Neg | UnOp::Not | UnOp::Tf32 | UnOp::Flip | UnOp::Even | UnOp::Odd | UnOp::Rounded => return None,
         UnOp::Abs => "fabs",
         UnOp::Sqrt => "sqrt",
         UnOp::Exp => "exp",

@@ -158,7 +158,7 @@ impl<D: Dialect> Printer<'_, D> {
             }
             Stmt::Reduce { buffer, indices, op, value, .. } => {
                 let dtype = self.kernel.buffer(*buffer).dtype;
-                let is_dot = matches!(value, Expr::Binary(BinOp::Dot4, ..));
+                let is_dot = matches!(value, Expr::Binary(BinOp::Dot, ..));
                 if *op != ReduceOp::Add || dtype != dtype.compute() || is_dot {
                     return self.scalar_update(&as_store(*buffer, indices, *op, value));
                 }

@@ -48,7 +48,7 @@ fn operator(op: BinOp) -> Option<(&'static str, u8)> {
         BinOp::Ne => ("!=", EQUAL),
         BinOp::And => ("&&", AND),
         BinOp::Or => ("||", OR),
-        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot4 | BinOp::Push => return None,
+        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod | BinOp::Dot | BinOp::Push => return None,
     })
 }
 
@@ -80,6 +80,26 @@ pub(crate) fn infix(op: BinOp, a: &Text, b: &Text) -> Option<Text> {
         _ => (a.at(inner), b.at(inner.max(s + 1))),
     };
     Some(Text::new(format!("{left} {sign} {right}"), s))
+}
+
+/// [`BinOp::Push`] of a word of a type, or of a vector of them.
+pub(crate) fn pushed(dtype: DType, word: &Text, integer: &Text) -> Text {
+    let (bits, mask) = if dtype == DType::I16x2 { (16, 65535) } else { (8, 255) };
+    let text = format!("({} << {bits} | ({} & {mask}))", word.at(PRIMARY), integer.at(PRIMARY));
+    Text::new(text, PRIMARY)
+}
+
+/// The even or the odd bytes of a word of a type, or of a vector of them, as a word of two integers.
+pub(crate) fn halves(dtype: DType, odd: bool, word: &Text) -> Text {
+    let word = word.at(PRIMARY);
+    let bytes = if odd { format!("({word} >> 8 & 0x00ff00ff)") } else { format!("({word} & 0x00ff00ff)") };
+    match dtype {
+        // The sign of each in the eight bits above it.
+        DType::I8x4 => {
+            Text::new(format!("({bytes} | ({word} >> {} & 0x00010001) * 0xff00)", if odd { 15 } else { 7 }), PRIMARY)
+        }
+        _ => Text::new(bytes, PRIMARY),
+    }
 }
 
 /// Whether the text has the identifier.

@@ -92,6 +92,7 @@ impl Dialect for Cuda {
             Common::Widen(d) => Helper::Widen(d),
             Common::Narrow(d) => Helper::Narrow(d),
             Common::Dot4(signed) => Helper::Dot4(signed),
+            Common::Dot2 => Helper::Dot2,
         }
     }
 

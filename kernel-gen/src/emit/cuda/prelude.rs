@@ -2,7 +2,7 @@
 
 use super::arch::Arch;
 use super::ptx::Ptx;
-use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8, of_two, widen_f8};
+use crate::emit::clike::prelude::{self, Prelude, dot2, floor_div, floor_mod, narrow_f8, of_two, widen_f8};
 use crate::emit::clike::text::has_word;
 use crate::ir::DType;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) fn cuda_type(dtype: DType) -> &'static str {
         DType::I32 => "int",
         DType::I8 => "signed char",
         DType::U8 | DType::E4m3 | DType::E5m2 => "unsigned char",
-        DType::I8x4 | DType::U8x4 => "unsigned",
+        DType::I8x4 | DType::U8x4 | DType::I16x2 => "unsigned",
         DType::Bool => "unsigned char",
     }
 }
@@ -49,6 +49,8 @@ pub(super) enum Helper {
     NarrowPair(DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
+    /// The sum of the products of the integers of two words of two, added to an `int`.
+    Dot2,
     /// The place of an element under an address map of so many bytes a row.
     Swizzle { row: u32, element: u32 },
     /// An instruction.
@@ -72,6 +74,7 @@ impl prelude::Helper for Helper {
             Helper::NarrowPair(d) => format!("f32_to_{d}x2"),
             Helper::Swizzle { row, element } => format!("swizzle_{row}_{element}"),
             Helper::Dot4(signed) => format!("dot4_{}", prelude::signs(signed)),
+            Helper::Dot2 => "dot2".into(),
             Helper::Ptx(p) => p.name(),
         }
     }
@@ -147,6 +150,10 @@ impl Helper {
                      return (int)r;\n}}\n"
                 )
             }
+            Helper::Dot2 => format!(
+                "KG_FN int {name}(int sum, unsigned a, unsigned b) {{\n{}}}\n",
+                dot2("short", "unsigned", "int")
+            ),
             Helper::Ptx(p) => p.text(arch),
             Helper::NarrowPair(d) => format!(
                 "KG_FN unsigned {name}(float low, float high) {{\n  unsigned pair;\n  \

@@ -36,7 +36,7 @@ impl TensorMap {
             DType::F64 => 8,
             DType::Bf16 => 9,
             DType::U8 | DType::I8 | DType::E4m3 | DType::E5m2 | DType::Bool => 0,
-            DType::U8x4 | DType::I8x4 => 2,
+            DType::U8x4 | DType::I8x4 | DType::I16x2 => 2,
             DType::I32 => 3,
             DType::I64 => 5,
         }

@@ -197,7 +197,7 @@ impl CParam {
             DType::I32 => "i32",
             DType::I8 => "i8",
             DType::U8 | DType::E4m3 | DType::E5m2 => "u8",
-            DType::I8x4 | DType::U8x4 => "u32",
+            DType::I8x4 | DType::U8x4 | DType::I16x2 => "u32",
             DType::Bool => "u8",
         };
         format!("*{} {element}", if self.written { "mut" } else { "const" })

@@ -7,9 +7,9 @@ use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8, of_two, signs, widen_f8};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
+    NARROW_F16, WIDEN_F16, dot2, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
     load_even_between, load_part, map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread,
-    store, store_even, store_part, transpose, vector_dot4,
+    store, store_even, store_part, transpose, vector_dot2, vector_dot4,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -37,6 +37,8 @@ pub(super) enum Helper {
     Narrow(DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
+    /// The sum of the products of the integers of two words of two, added to an `int`.
+    Dot2,
     /// A vector of equal lanes.
     Splat(Vector),
     /// A whole vector from memory of a type.
@@ -70,6 +72,8 @@ pub(super) enum Helper {
     /// Lane-wise the sum of the products of the bytes of two words, added to an `int`; whether those of each have signs, and
     /// whether the level has the instruction.
     VectorDot4(Vector, [bool; 2], bool),
+    /// Lane-wise the sum of the products of the integers of two words of two, added to an `int`.
+    VectorDot2(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
@@ -107,6 +111,8 @@ impl prelude::Helper for Helper {
             Helper::Narrow(d) => format!("f32_to_{d}"),
             Helper::Dot4(signed) => format!("dot4_{}", signs(signed)),
             Helper::VectorDot4(v, signed, _) => format!("dot4_{}_{v}", signs(signed)),
+            Helper::Dot2 => "dot2".into(),
+            Helper::VectorDot2(v) => format!("dot2_{v}"),
             Helper::Splat(v) => format!("splat_{v}"),
             Helper::Load(v, d) => format!("load_{}", from(v, d)),
             Helper::LoadPart(v, d) => format!("load_part_{}", from(v, d)),
@@ -193,7 +199,7 @@ impl Helper {
             | Helper::Rounded(v)
             | Helper::VectorLarger(v)
             | Helper::Transpose(v) => Some(v),
-            Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) => Some(v),
+            Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) | Helper::VectorDot2(v) => Some(v),
             Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
@@ -242,6 +248,8 @@ impl Helper {
             Helper::Narrow(_) => NARROW_F16.into(),
             Helper::Dot4(signed) => dot4(&name, signed),
             Helper::VectorDot4(v, signed, at_once) => vector_dot4(&name, v, signed, isa, at_once),
+            Helper::Dot2 => dot2(&name),
+            Helper::VectorDot2(v) => vector_dot2(&name, v, isa),
             Helper::Splat(v) => splat(&name, v),
             Helper::Load(v, d) => load(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),

@@ -2,6 +2,7 @@
 
 use crate::emit::c::Isa;
 use crate::emit::c::types::{Vector, c_type};
+use crate::emit::clike::prelude;
 use crate::ir::{DType, UnOp};
 use std::fmt::{Display, Write};
 
@@ -546,7 +547,7 @@ pub(super) fn larger(name: &str, v: Vector, isa: Isa) -> String {
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
-/// [`Dot4`](crate::ir::BinOp::Dot4) of two words, and a sum.
+/// [`Dot`](crate::ir::BinOp::Dot) of two words of bytes, and a sum.
 pub(super) fn dot4(name: &str, signed: [bool; 2]) -> String {
     let [a, b] = signed.map(|signed| if signed { "int8_t" } else { "uint8_t" });
     let term = |i: u32| format!("({a})(a >> {s}) * ({b})(b >> {s})", s = 8 * i);
@@ -554,7 +555,30 @@ pub(super) fn dot4(name: &str, signed: [bool; 2]) -> String {
     function("int32_t", name, "int32_t sum, uint32_t a, uint32_t b", &format!("  return sum + {terms};\n"))
 }
 
-/// The same of vectors. `vpdpbusd` takes bytes without signs times bytes with signs. Without it, pairs of products are added in 16-bit
+/// The same of words of two integers.
+pub(super) fn dot2(name: &str) -> String {
+    let body = prelude::dot2("int16_t", "uint32_t", "int32_t");
+    function("int32_t", name, "int32_t sum, uint32_t a, uint32_t b", &body)
+}
+
+/// Whether instructions of a level compute with integers in vectors of so many bits.
+fn has_integers(bits: usize, isa: Isa) -> bool {
+    isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4)
+}
+
+/// [`Dot`](crate::ir::BinOp::Dot) of vectors of words of two integers, and sums: `vpmaddwd`.
+pub(super) fn vector_dot2(name: &str, v: Vector, isa: Isa) -> String {
+    let bits = 8 * v.bytes();
+    let body = match prefix(bits) {
+        Some(mm) if has_integers(bits, isa) => {
+            format!("  return sum + ({v}){mm}_madd_epi16((__m{bits}i)a, (__m{bits}i)b);\n")
+        }
+        _ => "  return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);\n".into(),
+    };
+    function(v, name, &format!("{v} sum, {v} a, {v} b"), &body)
+}
+
+/// The same of vectors of words of four bytes. `vpdpbusd` takes bytes without signs times bytes with signs. Without it, pairs of products are added in 16-bit
 /// lanes by `vpmaddwd`, which has room for them: even and odd bytes apart, as 16-bit numbers. (`vpmaddubsw` would saturate.)
 pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at_once: bool) -> String {
     let bits = 8 * v.bytes();
@@ -563,9 +587,7 @@ pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at
             let encoded = if isa == Isa::X86_64V3 { "dpbusd_avx_epi32" } else { "dpbusd_epi32" };
             format!("  return ({v}){mm}_{encoded}((__m{bits}i)sum, (__m{bits}i)a, (__m{bits}i)b);\n")
         }
-        (Some(mm), _)
-            if isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4) =>
-        {
+        (Some(mm), _) if has_integers(bits, isa) => {
             let halves = |x: &str, signed: bool| match signed {
                 true => format!(
                     "  const __m{bits}i {x}0 = {mm}_srai_epi16({mm}_slli_epi16((__m{bits}i){x}, 8), 8);\n  \

@@ -1,6 +1,6 @@
 //! The kernels: words of the input, words of the weights, and sums of products in vectors of output channels.
 
-use super::problem::{Channels, Order, Problem};
+use super::problem::{Channels, Order, Problem, Words};
 use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
@@ -38,10 +38,10 @@ fn int(value: i64) -> Expr {
     Expr::Int(value).cast(DType::I32)
 }
 
-/// Four bytes as a word, the first in its lowest byte.
-fn word(dtype: DType, bytes: [Expr; 4]) -> Expr {
-    let [a, b, c, d] = bytes;
-    [c, b, a].into_iter().fold(d.cast(dtype), |word, byte| Expr::bin(BinOp::Push, word, byte))
+/// Integers as a word, the first in its lowest bits.
+fn word(dtype: DType, mut integers: Vec<Expr>) -> Expr {
+    let last = integers.pop().expect("a word of several").cast(dtype);
+    integers.into_iter().rev().fold(last, |word, integer| Expr::bin(BinOp::Push, word, integer))
 }
 
 /// The kernel that packs weights.
@@ -49,7 +49,8 @@ pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
     let mut b = KernelBuilder::new(format!("{}_pack_w", w.kernel_name()));
     let shape = p.packed_weights(tile);
     let from = b.param("w", w.quant.weight, &p.w_shape(), Access::Read);
-    let to = b.param("packed", DType::I8x4, &shape, Access::Write);
+    let [_, words] = p.word_types();
+    let to = b.param("packed", words, &shape, Access::Write);
     let at = |set: &Expr, channel: &Expr, ci: Expr, tap: [VarId; 2]| {
         let [kh, kw] = tap.map(Expr::from);
         let own = if p.batched { channel.clone() } else { set.clone() * p.co + channel.clone() };
@@ -71,24 +72,25 @@ pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
             let there = channel.clone().lt(p.co);
             let sets_whole = p.co % tile == 0;
             b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1]), ("word", p.words())], |b, v| {
-                let (tap, first) = ([v[0], v[1]], v[2] * 4);
-                let byte = |i: i64| {
-                    let ci = first.clone() + i;
+                let tap = [v[0], v[1]];
+                let rest = p.ci % p.of_word();
+                let integer = |i: i64| {
+                    let ci = p.channel(v[2].into(), i);
                     let value = at(&set, &channel, ci.clone(), tap);
-                    let beyond = (i > 0 && p.ci % 4 != 0 && i >= p.ci % 4).then(|| ci.lt(p.ci));
+                    let beyond = (rest != 0 && i >= rest).then(|| ci.lt(p.ci));
                     let conditions = (!sets_whole).then(|| there.clone()).into_iter().chain(beyond);
                     match Expr::all(conditions) {
                         Some(condition) => condition.select(value, int(0)),
                         None => value,
                     }
                 };
-                let bytes = [0, 1, 2, 3].map(byte);
-                let sum = bytes.iter().cloned().fold(Expr::load(total, vec![Expr::Int(0)]), |sum, byte| sum + byte);
+                let integers: Vec<Expr> = (0..p.of_word()).map(integer).collect();
+                let sum = integers.iter().cloned().fold(Expr::load(total, vec![Expr::Int(0)]), |sum, i| sum + i);
                 let place = (v[0] * p.taps[1] + v[1]) * p.words() + v[2];
-                b.store(to, vec![set.clone(), of.clone(), place, lane.into()], word(DType::I8x4, bytes));
+                b.store(to, vec![set.clone(), of.clone(), place, lane.into()], word(words, integers));
                 b.store(total, [Expr::Int(0)], sum);
             });
-            let sum = Expr::load(total, vec![Expr::Int(0)]).cast(DType::I8x4);
+            let sum = Expr::load(total, vec![Expr::Int(0)]).cast(words);
             b.store(to, vec![set, of, Expr::Int(shape[2] - 1), lane.into()], sum);
         });
     });
@@ -101,7 +103,7 @@ pub(super) fn build(w: &Workload, p: &Problem, tiles: Tiles) -> Kernel {
     let params = Operands::typed(&mut b, w, |param| match param.role {
         Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
         Role::Input => (param.dtype, p.x_shape()),
-        Role::Weight => (DType::I8x4, p.packed_weights(tiles.channels()).to_vec()),
+        Role::Weight => (p.word_types()[1], p.packed_weights(tiles.channels()).to_vec()),
         Role::Output | Role::Residual => (param.dtype, p.y_shape()),
         _ => (param.dtype, param.shape.clone()),
     });
@@ -119,13 +121,13 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// What stands for 0 among the unsigned bytes that are multiplied; none where it is 0.
+    /// What stands for 0 among the inputs that are multiplied; none where it is 0.
     fn zero(&self) -> Option<Expr> {
         let zero = self.p.input_zero.then(|| Expr::load(self.params.get("input_zero"), vec![Expr::Int(0)]));
-        match (zero, self.p.dtype) {
-            (Some(zero), DType::I8) => Some(zero + int(128)),
-            (None, DType::I8) => Some(int(128)),
-            (zero, _) => zero,
+        match (zero, self.p.input_offset()) {
+            (zero, 0) => zero,
+            (Some(zero), offset) => Some(zero + int(offset)),
+            (None, offset) => Some(int(offset)),
         }
     }
 
@@ -197,14 +199,15 @@ impl Build<'_> {
         }
     }
 
-    /// Brings the input into words of unsigned bytes, with its padding around it.
+    /// Brings the input into words, with its padding around it.
     fn pack_input(&self, b: &mut KernelBuilder) -> BufferId {
         let p = self.p;
-        let packed = b.alloc("x_words", DType::U8x4, &p.packed_shape(), Scope::Global);
+        let [words, _] = p.word_types();
+        let packed = b.alloc("x_words", words, &p.packed_shape(), Scope::Global);
         let [rows, columns] = p.padded();
         let [top, left, bottom, right] = p.padding;
         let zero = self.zero().unwrap_or(int(0));
-        let outside = || word(DType::U8x4, [0; 4].map(|_| zero.clone()));
+        let outside = || word(words, vec![zero.clone(); p.of_word() as usize]);
         b.loop_("packed_row", p.n * rows, LoopKind::Parallel, |b, row| {
             let image = Expr::from(b.let_("image", Expr::from(row).floor_div(rows)));
             let ih = Expr::from(b.let_("padded_row", Expr::from(row).floor_mod(rows)));
@@ -252,11 +255,23 @@ impl Build<'_> {
         let (p, x) = (self.p, self.params.at(0));
         if p.has_words() {
             return b.for_("column", p.w, |b, column| {
-                self.each_vector_of_row(b, p.all_words(), |b, word| {
-                    let value = Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
-                    let value = if p.dtype == DType::I8 { Expr::un(UnOp::Flip, value) } else { value };
-                    b.store(packed, at(column.into(), word), value);
-                });
+                let read = |word: &Expr| Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
+                match p.words {
+                    Words::Bytes => self.each_vector_of_row(b, p.all_words(), |b, word| {
+                        let value = read(&word);
+                        let value = if p.dtype == DType::I8 { Expr::un(UnOp::Flip, value) } else { value };
+                        b.store(packed, at(column.into(), word), value);
+                    }),
+                    Words::Pairs => b.for_("group", p.groups, |b, group| {
+                        let of_group = p.ci / 4;
+                        self.each_vector_of_row(b, of_group, |b, word| {
+                            let value = read(&(group * of_group + word.clone()));
+                            let to = group * p.words() + word;
+                            b.store(packed, at(column.into(), to.clone()), Expr::un(UnOp::Even, value.clone()));
+                            b.store(packed, at(column.into(), to + of_group), Expr::un(UnOp::Odd, value));
+                        });
+                    }),
+                }
             });
         }
         // Channels beyond the last of a group meet weights that are 0. As outside of the input they stand for 0, so that a sum of
@@ -268,20 +283,15 @@ impl Build<'_> {
                 Channels::Last => vec![image.clone(), row.clone(), column.clone(), channel],
             };
             let value = Expr::load(x, index);
-            if p.dtype == DType::I8 { value + int(128) } else { value }
+            if p.input_offset() == 0 { value } else { value + int(p.input_offset()) }
         };
         let words = |first: Expr, count: i64, column: &Expr| {
-            word(
-                DType::U8x4,
-                [0, 1, 2, 3].map(|i| match i < count {
-                    true => byte(first.clone() + i, column),
-                    false => beyond.clone(),
-                }),
-            )
+            let integer = |i: i64| if i < count { byte(first.clone() + i, column) } else { beyond.clone() };
+            word(p.word_types()[0], (0..p.of_word()).map(integer).collect())
         };
-        let (whole, rest) = (p.ci / 4, p.ci % 4);
+        let (whole, rest) = (p.ci / p.of_word(), p.ci % p.of_word());
         let store = |b: &mut KernelBuilder, group: &Expr, q: Expr, count: i64| {
-            let (first, q) = (group.clone() * p.ci + q.clone() * 4, group.clone() * p.words() + q);
+            let (first, q) = (group.clone() * p.ci + q.clone() * p.of_word(), group.clone() * p.words() + q);
             match p.x {
                 Channels::First => self.each_vector_of_row(b, p.w, |b, column| {
                     let value = words(first.clone(), count, &column);
@@ -294,7 +304,7 @@ impl Build<'_> {
         };
         b.for_("group", p.groups, |b, group| {
             if whole > 0 {
-                b.for_("word", whole, |b, q| store(b, &group.into(), q.into(), 4));
+                b.for_("word", whole, |b, q| store(b, &group.into(), q.into(), p.of_word()));
             }
             if rest > 0 {
                 store(b, &group.into(), Expr::Int(whole), rest);
@@ -368,13 +378,16 @@ impl Build<'_> {
                 self.each_vector(b, width, |b, c, _| {
                     let weight = Expr::load(weights, vec![set.clone(), channel_tile.clone(), term.clone(), c.clone()]);
                     let at = vec![r.into(), c];
-                    b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot4(weight));
+                    b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot(weight));
                 });
                 if let Some(sums) = of_inputs {
-                    let ones = Expr::Int(0x0101_0101).cast(DType::I8x4);
+                    let ones = match p.words {
+                        Words::Bytes => Expr::Int(0x0101_0101).cast(DType::I8x4),
+                        Words::Pairs => Expr::Int(0x0001_0001).cast(DType::I16x2),
+                    };
                     self.each_vector(b, self.tiles.lanes, |b, c, _| {
                         let at = vec![r.into(), c];
-                        b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot4(ones.clone()));
+                        b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot(ones.clone()));
                     });
                 }
             });

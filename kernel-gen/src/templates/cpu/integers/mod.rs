@@ -1,24 +1,26 @@
-//! Products and convolutions of integers of eight bits, four terms at a time.
+//! Products and convolutions of integers of eight bits, four or two terms at a time.
 //!
 //! ```text
-//! weights   words of four input channels, [set][tile of co][kh][kw][word][channel of the tile], once; behind the words of a tile
+//! weights   words of input channels, [set][tile of co][kh][kw][word][channel of the tile], once; behind the words of a tile
 //!           the sum of each channel's weights
-//! x_words   the input in words of unsigned bytes, padding included: what stands for 0 outside
+//! x_words   the input in words, padding included: what stands for 0 outside
 //! for task (set, tile of co, image, block of pixels):
 //!   for tile of pixels:
-//!     sums[pixel, channel]   in registers: dot4(word of a pixel, broadcast; words of the channels)
+//!     sums[pixel, channel]   in registers: dot(word of a pixel, broadcast; words of the channels)
 //!     y[..]                  = epilogue(sums - zero point * sum of the weights)
 //! ```
-//! `vpdpbusd`, the instruction for `dot4` on x86, takes unsigned times signed bytes. Signed inputs become unsigned by 128 more, which is
-//! 128 more of their zero point; unsigned weights signed by 128 less. The sums are exact whatever the order, so zero points
-//! are taken account of at the end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
+//! `vpdpbusd`, the instruction for words of four bytes on x86, takes unsigned times signed bytes. Signed inputs become unsigned by 128
+//! more, which is 128 more of their zero point; unsigned weights signed by 128 less. Levels without it have words of two integers of 16
+//! bits, which bytes are widened to as they are, and `vpmaddwd`: 32 products a cycle where two units multiply, as many as by
+//! `vpmaddubsw`, whose sums of two saturate. The sums are exact whatever the order, so zero points are taken account of at the
+//! end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
 
 pub mod depthwise;
 mod kernel;
 mod problem;
 
 use self::kernel::{Tiles, build, pack};
-use self::problem::Problem;
+use self::problem::{Problem, Words};
 use super::tile::{
     MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
 };
@@ -40,7 +42,8 @@ const WANTED_TASKS: i64 = 16;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
-    Ok((Problem::of(w)?, cpu))
+    let words = if has_dots(cpu) { Words::Bytes } else { Words::Pairs };
+    Ok((Problem::of(w, words)?, cpu))
 }
 
 /// Whether one instruction of the level adds up four products.
@@ -48,13 +51,10 @@ fn has_dots(cpu: &Cpu) -> bool {
     cpu.features.iter().any(|f| ["avx512vnni", "avxvnni"].contains(&f.as_str()))
 }
 
-/// Whether sums and operands fit the registers. Without an instruction for it, both halves of the words of a vector and of a pixel
-/// are in registers.
+/// Whether sums and operands fit the registers: the weights, a pixel, and, where products and sums are two instructions, a product.
 fn fits(tile: RegisterTile, cpu: &Cpu) -> bool {
-    match has_dots(cpu) {
-        true => tile.rows * tile.vectors + tile.vectors < cpu.vector_registers,
-        false => tile.rows * tile.vectors + 2 * tile.vectors + 2 < cpu.vector_registers,
-    }
+    let beside = if has_dots(cpu) { 1 } else { 2 };
+    tile.rows * tile.vectors + tile.vectors + beside <= cpu.vector_registers
 }
 
 /// The tile that a default takes.
@@ -74,8 +74,7 @@ fn default_tile(p: &Problem, cpu: &Cpu) -> RegisterTile {
 /// Cycles of one core.
 fn cycles(p: &Problem, cpu: &Cpu, tile: RegisterTile, block: i64) -> f64 {
     let steps = (p.taps[0] * p.taps[1] * p.words()) as f64;
-    let step = cover_cycles(p.ow, p.co, tile, cpu) * if has_dots(cpu) { 1.0 } else { 2.5 };
-    let sums = p.n as f64 * (p.groups * p.oh) as f64 * step * steps;
+    let sums = p.n as f64 * (p.groups * p.oh) as f64 * cover_cycles(p.ow, p.co, tile, cpu) * steps;
     let packed = if p.reads_in_place() { 0.0 } else { p.packed_shape().iter().product::<i64>() as f64 };
     let outputs = p.y_shape().iter().product::<i64>() as f64;
     let tiles = p.oh * ceil_div(p.ow, tile.rows);

@@ -1,7 +1,7 @@
-//! Products and convolutions of bytes as one problem: outputs are pixels by channels, terms are taps by words of four channels.
+//! Products and convolutions of bytes as one problem: outputs are pixels by channels, terms are taps by words of some channels.
 
 use crate::integer::ceil_div;
-use crate::ir::DType;
+use crate::ir::{DType, Expr};
 use crate::workload::{ConvLayout, Op, WeightZero, Workload};
 
 /// Where the channels of a tensor lie.
@@ -20,6 +20,15 @@ pub(super) enum Order {
     OutputFirst,
     /// `[kh][kw][ci][co]`, `[k][n]`.
     OutputLast,
+}
+
+/// What a word holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Words {
+    /// Four bytes, of inputs without signs and of weights with signs.
+    Bytes,
+    /// Two integers of 16 bits, which hold either.
+    Pairs,
 }
 
 /// A product or a convolution.
@@ -49,6 +58,7 @@ pub(super) struct Problem {
     pub(super) x: Channels,
     pub(super) y: Channels,
     pub(super) order: Order,
+    pub(super) words: Words,
     /// Type of the input.
     pub(super) dtype: DType,
     /// Whether the input has a zero point.
@@ -60,7 +70,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn of(w: &Workload) -> Result<Problem, String> {
+    pub(super) fn of(w: &Workload, words: Words) -> Result<Problem, String> {
         if !w.is_quantised() {
             return Err("for integers of eight bits".into());
         }
@@ -81,9 +91,10 @@ impl Problem {
             x: Channels::Last,
             y: Channels::Last,
             order: Order::OutputFirst,
+            words,
             dtype: w.dtype,
             input_zero: w.quant.input_zero,
-            weight_offset: if w.quant.weight == DType::U8 { 128 } else { 0 },
+            weight_offset: if words == Words::Bytes && w.quant.weight == DType::U8 { 128 } else { 0 },
             weight_zero: w.quant.weight_zero,
         };
         let problem = match w.op {
@@ -153,9 +164,39 @@ impl Problem {
         }
     }
 
+    /// Channels of a word.
+    pub(super) fn of_word(&self) -> i64 {
+        match self.words {
+            Words::Bytes => 4,
+            Words::Pairs => 2,
+        }
+    }
+
     /// Words of the channels of a group at one pixel.
     pub(super) fn words(&self) -> i64 {
-        ceil_div(self.ci, 4)
+        ceil_div(self.ci, self.of_word())
+    }
+
+    /// The channel of a group that is number `i` of a word. Words that are stored have their even bytes in one pair and their odd ones in
+    /// another, and the pairs of even ones come first.
+    pub(super) fn channel(&self, word: Expr, i: i64) -> Expr {
+        match self.words == Words::Pairs && self.has_words() {
+            true => word.clone().floor_mod(self.ci / 4) * 4 + word.floor_div(self.ci / 4) + 2 * i,
+            false => word * self.of_word() + i,
+        }
+    }
+
+    /// What is added to inputs so that they have no signs.
+    pub(super) fn input_offset(&self) -> i64 {
+        if self.words == Words::Bytes && self.dtype == DType::I8 { 128 } else { 0 }
+    }
+
+    /// Types of the words of inputs and of weights.
+    pub(super) fn word_types(&self) -> [DType; 2] {
+        match self.words {
+            Words::Bytes => [DType::U8x4, DType::I8x4],
+            Words::Pairs => [DType::I16x2; 2],
+        }
     }
 
     /// Words of all groups.
@@ -176,17 +217,17 @@ impl Problem {
 
     /// Terms of a sum, with those of channels beyond the last.
     pub(super) fn terms(&self) -> i64 {
-        self.taps[0] * self.taps[1] * 4 * self.words()
+        self.taps[0] * self.taps[1] * self.of_word() * self.words()
     }
 
-    /// Whether the input is stored in whole words.
+    /// Whether the input is stored in whole words of four bytes.
     pub(super) fn has_words(&self) -> bool {
         self.x == Channels::Last && self.ci % 4 == 0
     }
 
     /// Whether kernels read the input as it is.
     pub(super) fn reads_in_place(&self) -> bool {
-        self.has_words() && self.dtype == DType::U8 && self.padding == [0; 4]
+        self.words == Words::Bytes && self.has_words() && self.dtype == DType::U8 && self.padding == [0; 4]
     }
 
     /// Whether sums of the input's elements matter: those of weights with zero points do not vanish.

@@ -142,7 +142,7 @@ impl Fragments for MultiplyAdds {
         for [i, j] in there_and_back(self.sizes.own) {
             let operand = |side: usize, at: i64| Expr::load(memory.operands[side], vec![(k % 2).into(), at.into()]);
             let [left, right] = [operand(0, i), operand(1, j)];
-            let product = if words { left.dot4(right) } else { left * right };
+            let product = if words { left.dot(right) } else { left * right };
             b.sum(memory.sums, [i.into(), j.into()], product, &[]);
         }
     }
