@@ -1,6 +1,6 @@
 //! The kernels: words of the input, words of the weights, and sums of products in vectors of output channels.
 
-use super::problem::{Channels, Order, Problem, Words};
+use super::problem::{Channels, Order, Problem, Unfolded, Words};
 use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
@@ -18,10 +18,23 @@ pub(super) struct Tiles {
     pub(super) vectors: i64,
     /// Tiles of pixels of a task.
     pub(super) block: i64,
+    /// Pieces of a sum; all tiles of a task come to one before the next.
+    pub(super) pieces: i64,
+    /// What neighbouring tasks have in common.
+    pub(super) shared: Shared,
     /// Lanes of a vector.
     pub(super) lanes: i64,
     /// Whether weights are asked for before they are needed.
     pub(super) ahead: bool,
+}
+
+/// What neighbouring tasks have in common, and find in a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shared {
+    /// The weights of a tile of channels.
+    Weights,
+    /// The inputs of a block of pixels.
+    Pixels,
 }
 
 /// How far weights are asked for ahead: what processors fetch ahead by themselves ends with the page.
@@ -53,6 +66,10 @@ pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
     let to = b.param("packed", words, &shape, Access::Write);
     let at = |set: &Expr, channel: &Expr, ci: Expr, tap: [VarId; 2]| {
         let [kh, kw] = tap.map(Expr::from);
+        let (ci, kw) = match p.unfolded {
+            Some(of) => (ci.clone().floor_mod(of.ci), ci.floor_div(of.ci)),
+            None => (ci, kw),
+        };
         let own = if p.batched { channel.clone() } else { set.clone() * p.co + channel.clone() };
         let index = match p.order {
             Order::OutputFirst => vec![own, ci, kh, kw],
@@ -148,9 +165,9 @@ impl Build<'_> {
     }
 
     /// What the sums of a channel of a tile begin with: its bias, and what the zero point of the input takes from it.
-    fn first(&self, place: &Place, c: &Expr) -> Expr {
+    fn first(&self, task: &Task, c: &Expr) -> Expr {
         let (p, width) = (self.p, self.tiles.channels());
-        let Place { set, channel_tile, .. } = place;
+        let Task { set, channel_tile, .. } = task;
         let bias = self.adds_bias_first().then(|| {
             let of_set = channel_tile.clone() * width + c.clone();
             let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
@@ -243,6 +260,49 @@ impl Build<'_> {
         packed
     }
 
+    /// The words of a row of the input whose columns become channels.
+    fn unfold_row(
+        &self,
+        b: &mut KernelBuilder,
+        of: Unfolded,
+        at: &dyn Fn(Expr, Expr) -> Vec<Expr>,
+        packed: BufferId,
+        [image, row]: [&Expr; 2],
+    ) {
+        let (p, x) = (self.p, self.params.at(0));
+        let outside = self.zero().unwrap_or(int(0));
+        // Outputs all of whose columns are inside.
+        let columns = p.ci / of.ci;
+        let first = ceil_div(of.left, of.stride).min(p.w);
+        let last = ((of.w - columns + of.left).div_euclid(of.stride) + 1).clamp(first, p.w);
+        for (begin, end, inside) in [(0, first, false), (first, last, true), (last, p.w, false)] {
+            if begin == end {
+                continue;
+            }
+            b.for_("column", end - begin, |b, column| {
+                let output = column + begin;
+                for word_number in 0..p.words() {
+                    let integer = |i: i64| {
+                        let number = word_number * p.of_word() + i;
+                        if number >= p.ci {
+                            return outside.clone();
+                        }
+                        let from = output.clone() * of.stride + (number / of.ci - of.left);
+                        let index = vec![image.clone(), row.clone(), from.clone(), Expr::Int(number % of.ci)];
+                        let value = Expr::load(x, index);
+                        let value = if p.input_offset() == 0 { value } else { value + int(p.input_offset()) };
+                        match inside {
+                            true => value,
+                            false => KernelBuilder::between(&from, 0, of.w).select(value, outside.clone()),
+                        }
+                    };
+                    let value = word(p.word_types()[0], (0..p.of_word()).map(integer).collect());
+                    b.store(packed, at(output.clone(), Expr::Int(word_number)), value);
+                }
+            });
+        }
+    }
+
     /// The words of a row of the input.
     fn pack_row(
         &self,
@@ -253,6 +313,9 @@ impl Build<'_> {
         row: &Expr,
     ) {
         let (p, x) = (self.p, self.params.at(0));
+        if let Some(of) = p.unfolded {
+            return self.unfold_row(b, of, at, packed, [image, row]);
+        }
         if p.has_words() {
             return b.for_("column", p.w, |b, column| {
                 let read = |word: &Expr| Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
@@ -316,136 +379,277 @@ impl Build<'_> {
     fn sums(&self, b: &mut KernelBuilder, x: BufferId) {
         let (p, tiles) = (self.p, self.tiles);
         let images = if p.batched { 1 } else { p.n };
-        let (of_row, channel_tiles) = (ceil_div(p.ow, tiles.rows), ceil_div(p.co, tiles.channels()));
-        let all = p.oh * of_row;
+        let (all, channel_tiles) = (ceil_div(p.pixels(), tiles.rows), ceil_div(p.co, tiles.channels()));
         let blocks = ceil_div(all, tiles.block);
-        b.loop_("task", p.sets() * channel_tiles * images * blocks, LoopKind::Parallel, |b, task| {
-            let panel = Expr::from(b.let_("panel", Expr::from(task).floor_div(images * blocks)));
-            let set = Expr::from(b.let_("set", panel.clone().floor_div(channel_tiles)));
-            let channel_tile = Expr::from(b.let_("co_t", panel.floor_mod(channel_tiles)));
-            let part = Expr::from(b.let_("part", Expr::from(task).floor_mod(images * blocks)));
+        let parts = images * blocks;
+        b.loop_("task", p.sets() * channel_tiles * parts, LoopKind::Parallel, |b, task| {
+            let set = Expr::from(b.let_("set", Expr::from(task).floor_div(channel_tiles * parts)));
+            let of_set = Expr::from(task).floor_mod(channel_tiles * parts);
+            let (channel_tile, part) = match tiles.shared {
+                Shared::Weights => (of_set.clone().floor_div(parts), of_set.floor_mod(parts)),
+                Shared::Pixels => (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles)),
+            };
+            let channel_tile = Expr::from(b.let_("co_t", channel_tile));
+            let part = Expr::from(b.let_("part", part));
             let image =
                 if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
             let first = Expr::from(b.let_("first", part.floor_mod(blocks) * tiles.block));
-            b.for_("of_block", tiles.block, |b, of| {
-                let tile = Expr::from(b.let_("tile", first.clone() + of));
-                let oh = Expr::from(b.let_("oh", tile.clone().floor_div(of_row)));
-                let at = Expr::from(b.let_("of_row", tile.clone().floor_mod(of_row)));
-                let place = Place { set, channel_tile, image, oh, ow: at.clone() * tiles.rows };
-                let (whole, rest) = (p.ow / tiles.rows, p.ow % tiles.rows);
-                let body = |b: &mut KernelBuilder| match (whole, rest) {
-                    (0, rest) => self.tile(b, x, &place, rest),
-                    (_, 0) => self.tile(b, x, &place, tiles.rows),
-                    _ => b.if_else(
-                        at.lt(whole),
-                        |b| self.tile(b, x, &place, tiles.rows),
-                        |b| self.tile(b, x, &place, rest),
-                    ),
-                };
-                b.when((all % tiles.block != 0).then(|| tile.lt(all)), body);
+            let task = Task { x, set, channel_tile, image };
+            let block = |b: &mut KernelBuilder, piece: &Piece| {
+                b.for_("of_block", tiles.block, |b, of| {
+                    let tile = Expr::from(b.let_("tile", first.clone() + of));
+                    let place = Place { task: &task, of: of.into(), first: tile.clone() * tiles.rows };
+                    let (whole, rest) = (p.pixels() / tiles.rows, p.pixels() % tiles.rows);
+                    let body = |b: &mut KernelBuilder| match (whole, rest) {
+                        (0, rest) => self.tile(b, &place, piece, rest),
+                        (_, 0) => self.tile(b, &place, piece, tiles.rows),
+                        _ => b.if_else(
+                            tile.clone().lt(whole),
+                            |b| self.tile(b, &place, piece, tiles.rows),
+                            |b| self.tile(b, &place, piece, rest),
+                        ),
+                    };
+                    b.when((all % tiles.block != 0).then(|| tile.clone().lt(all)), body);
+                });
+            };
+            self.each_piece(b, block);
+        });
+    }
+
+    /// Visits the pieces of a sum.
+    fn each_piece(&self, b: &mut KernelBuilder, body: impl Fn(&mut KernelBuilder, &Piece)) {
+        let (p, tiles) = (self.p, self.tiles);
+        let ([kh, kw], words) = (p.taps, p.words());
+        if tiles.pieces == 1 {
+            return body(b, &Piece { taps: [Axis::all(kh), Axis::all(kw)], words: Axis::all(words), kept: None });
+        }
+        let shape = [tiles.block, tiles.rows, tiles.channels()];
+        let buffer = b.alloc("partial", DType::I32, &shape, Scope::Local);
+        let parts = tiles.pieces / (kh * kw);
+        b.for_("piece_kh", kh, |b, v_kh| {
+            if parts == 0 {
+                let kept = Kept { buffer, piece: v_kh.into(), last: kh - 1 };
+                let taps = [Axis::one(v_kh), Axis::all(kw)];
+                return body(b, &Piece { taps, words: Axis::all(words), kept: Some(kept) });
+            }
+            b.for_("piece_kw", kw, |b, v_kw| {
+                b.for_("piece_words", parts, |b, part| {
+                    let number = (v_kh * kw + v_kw) * parts + part;
+                    let kept = Kept { buffer, piece: number, last: tiles.pieces - 1 };
+                    let taps = [Axis::one(v_kh), Axis::one(v_kw)];
+                    let of_part = words / parts;
+                    body(b, &Piece { taps, words: Axis { first: part * of_part, count: of_part }, kept: Some(kept) });
+                });
             });
         });
     }
 
-    /// The sums of some pixels of a row by a tile of channels.
-    fn tile(&self, b: &mut KernelBuilder, x: BufferId, place: &Place, rows: i64) {
-        let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
-        let Place { set, channel_tile, image, oh, ow } = place;
+    /// A piece of the sums of some pixels by a tile of channels.
+    fn tile(&self, b: &mut KernelBuilder, place: &Place, piece: &Piece, rows: i64) {
+        let (p, width, lanes) = (self.p, self.tiles.channels(), self.tiles.lanes);
         let sums = b.alloc("sums", DType::I32, &[rows, width], Scope::Register);
-        let of_inputs =
-            p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, self.tiles.lanes], Scope::Register));
-        let each_row = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, VarId)| {
-            b.loop_("pixel", rows, LoopKind::Unrolled, |b, r| body(b, r));
+        let of_inputs = p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, lanes], Scope::Register));
+        let sums = Sums { rows, sums, of_inputs };
+        let begin = |b: &mut KernelBuilder| {
+            self.each_sum(b, rows, width, |b, r, c, _| {
+                b.store(sums.sums, vec![r.into(), c.clone()], self.first(place.task, &c));
+            });
         };
-        each_row(b, &|b, r| {
-            self.each_vector(b, width, |b, c, _| b.store(sums, vec![r.into(), c.clone()], self.first(place, &c)));
-            if let Some(sums) = of_inputs {
-                self.each_vector(b, self.tiles.lanes, |b, c, _| b.store(sums, vec![r.into(), c], int(0)));
-            }
+        let kept_at = |kept: &Kept, r: VarId, c: Expr| (kept.buffer, vec![place.of.clone(), r.into(), c]);
+        match &piece.kept {
+            None => begin(b),
+            Some(kept) => b.if_else(kept.piece.clone().eq(0), begin, |b| {
+                self.each_sum(b, rows, width, |b, r, c, _| {
+                    let (buffer, at) = kept_at(kept, r, c.clone());
+                    b.store(sums.sums, vec![r.into(), c], Expr::load(buffer, at));
+                });
+            }),
+        }
+        if let Some(inputs) = of_inputs {
+            self.each_sum(b, rows, lanes, |b, r, c, _| b.store(inputs, vec![r.into(), c], int(0)));
+        }
+        self.terms(b, place, piece, &sums);
+        let finish = |b: &mut KernelBuilder| self.finish(b, place, &sums);
+        match &piece.kept {
+            None => finish(b),
+            Some(kept) => b.if_else(kept.piece.clone().eq(kept.last), finish, |b| {
+                self.each_sum(b, rows, width, |b, r, c, _| {
+                    let (buffer, at) = kept_at(kept, r, c.clone());
+                    b.store(buffer, at, Expr::load(sums.sums, vec![r.into(), c]));
+                });
+            }),
+        }
+    }
+
+    /// Visits `count` neighbours of each row of a tile in vectors.
+    fn each_sum(
+        &self,
+        b: &mut KernelBuilder,
+        rows: i64,
+        count: i64,
+        body: impl Fn(&mut KernelBuilder, VarId, Expr, Expr),
+    ) {
+        b.loop_("pixel", rows, LoopKind::Unrolled, |b, r| {
+            self.each_vector(b, count, |b, c, lane| body(b, r, c, lane));
         });
-        let words = p.words();
-        let step = |b: &mut KernelBuilder, kh: VarId, kw: VarId, q: VarId| {
-            let term = (kh * p.taps[1] + kw) * words + q;
-            let ih = oh.clone() * p.stride[0] + kh * p.dilation[0];
-            let of_group = if p.batched { Expr::from(q) } else { set.clone() * words + q };
-            each_row(b, &|b, r| {
-                let iw = (ow.clone() + r) * p.stride[1] + kw * p.dilation[1];
+    }
+
+    /// Adds the products of a piece.
+    fn terms(&self, b: &mut KernelBuilder, place: &Place, piece: &Piece, sums: &Sums) {
+        let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
+        let Task { x, set, channel_tile, image } = place.task;
+        // Where the pixels of the output lie: once for all terms.
+        let pixels: Vec<[Expr; 2]> = (0..sums.rows)
+            .map(|r| {
+                let pixel = place.first.clone() + r;
+                if p.oh == 1 {
+                    return [Expr::Int(0), pixel];
+                }
+                let pixel = Expr::from(b.let_("pixel", pixel));
+                [("oh", pixel.clone().floor_div(p.ow)), ("ow", pixel.floor_mod(p.ow))]
+                    .map(|(name, value)| b.let_(name, value).into())
+            })
+            .collect();
+        let step = |b: &mut KernelBuilder, [kh, kw, q]: [Expr; 3]| {
+            let term = (kh.clone() * p.taps[1] + kw.clone()) * p.words() + q.clone();
+            let of_group = if p.batched { q } else { set.clone() * p.words() + q };
+            for (r, [oh, ow]) in pixels.iter().enumerate() {
+                let r = Expr::Int(r as i64);
+                let ih = oh.clone() * p.stride[0] + kh.clone() * p.dilation[0];
+                let iw = ow.clone() * p.stride[1] + kw.clone() * p.dilation[1];
                 let index = match p.x {
-                    Channels::First => vec![image.clone(), ih.clone(), of_group.clone(), iw],
-                    Channels::Last => vec![image.clone(), ih.clone(), iw, of_group.clone()],
+                    Channels::First => vec![image.clone(), ih, of_group.clone(), iw],
+                    Channels::Last => vec![image.clone(), ih, iw, of_group.clone()],
                 };
-                let pixel = Expr::load(x, index);
+                let pixel = Expr::load(*x, index);
                 self.each_vector(b, width, |b, c, _| {
                     let weight = Expr::load(weights, vec![set.clone(), channel_tile.clone(), term.clone(), c.clone()]);
-                    let at = vec![r.into(), c];
-                    b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot(weight));
+                    let at = vec![r.clone(), c];
+                    b.store(sums.sums, at.clone(), Expr::load(sums.sums, at) + pixel.clone().dot(weight));
                 });
-                if let Some(sums) = of_inputs {
+                if let Some(inputs) = sums.of_inputs {
                     let ones = match p.words {
                         Words::Bytes => Expr::Int(0x0101_0101).cast(DType::I8x4),
                         Words::Pairs => Expr::Int(0x0001_0001).cast(DType::I16x2),
                     };
                     self.each_vector(b, self.tiles.lanes, |b, c, _| {
-                        let at = vec![r.into(), c];
-                        b.store(sums, at.clone(), Expr::load(sums, at) + pixel.clone().dot(ones.clone()));
+                        let at = vec![r.clone(), c];
+                        b.store(inputs, at.clone(), Expr::load(inputs, at) + pixel.clone().dot(ones.clone()));
                     });
                 }
-            });
-        };
-        b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1])], |b, v| match self.tiles.ahead {
-            true => {
-                let ahead = (FETCH_AHEAD_BYTES / (4 * width)).max(1);
-                b.for_fetching("word", words, ahead, |b, q| step(b, v[0], v[1], q));
             }
-            false => b.for_("word", words, |b, q| step(b, v[0], v[1], q)),
+        };
+        let [rows, columns] = &piece.taps;
+        b.nest(&[("kh", rows.count), ("kw", columns.count)], |b, v| {
+            let at =
+                |q: VarId| [rows.first.clone() + v[0], columns.first.clone() + v[1], piece.words.first.clone() + q];
+            match self.tiles.ahead {
+                true => {
+                    let ahead = (FETCH_AHEAD_BYTES / (4 * width)).max(1);
+                    b.for_fetching("word", piece.words.count, ahead, |b, q| step(b, at(q)));
+                }
+                false => b.for_("word", piece.words.count, |b, q| step(b, at(q))),
+            }
         });
+    }
+
+    /// Makes outputs of whole sums.
+    fn finish(&self, b: &mut KernelBuilder, place: &Place, sums: &Sums) {
+        let (p, width) = (self.p, self.tiles.channels());
+        let Task { set, channel_tile, image, .. } = place.task;
         // What is taken from the sums of inputs, once for each pixel.
-        if let (Some(inputs), Some(zero)) = (of_inputs, self.zero()) {
-            each_row(b, &|b, r| {
-                self.each_vector(b, self.tiles.lanes, |b, c, _| {
-                    let at = vec![r.into(), c];
-                    b.store(inputs, at.clone(), Expr::load(inputs, at) - zero.clone() * int(p.terms()));
-                });
+        if let (Some(inputs), Some(zero)) = (sums.of_inputs, self.zero()) {
+            self.each_sum(b, sums.rows, self.tiles.lanes, |b, r, c, _| {
+                let at = vec![r.into(), c];
+                b.store(inputs, at.clone(), Expr::load(inputs, at) - zero.clone() * int(p.terms()));
             });
         }
-        let finish = |b: &mut KernelBuilder, count: i64| {
-            each_row(b, &|b, r| {
-                self.each_vector(b, count, |b, c, lane| {
-                    let of_set = channel_tile.clone() * width + c.clone();
-                    let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
-                    let at = vec![r.into(), c];
-                    if let Some(inputs) = of_inputs {
-                        let less = Expr::load(inputs, vec![r.into(), lane]) * self.weight_zero(&channel);
-                        b.store(sums, at.clone(), Expr::load(sums, at.clone()) - less);
-                    }
-                    let pixel = ow.clone() + r;
-                    let index = match p.y {
-                        Channels::First => vec![image.clone(), channel.clone(), oh.clone(), pixel],
-                        Channels::Last => vec![image.clone(), oh.clone(), pixel, channel.clone()],
-                    };
-                    let read = |operand: &StepOperand| self.params.read(self.w, operand, &channel, &index);
-                    let done = usize::from(self.adds_bias_first());
-                    let result = epilogue_from(done, self.w, Expr::load(sums, at), &index, &read);
-                    b.store(self.params.output(), index, result);
-                });
+        let outputs = |b: &mut KernelBuilder, count: i64| {
+            self.each_sum(b, sums.rows, count, |b, r, c, lane| {
+                let of_set = channel_tile.clone() * width + c.clone();
+                let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
+                let at = vec![r.into(), c];
+                if let Some(inputs) = sums.of_inputs {
+                    let less = Expr::load(inputs, vec![r.into(), lane]) * self.weight_zero(&channel);
+                    b.store(sums.sums, at.clone(), Expr::load(sums.sums, at.clone()) - less);
+                }
+                let pixel = place.first.clone() + r;
+                let index = match p.y {
+                    Channels::First => vec![image.clone(), channel.clone(), pixel],
+                    Channels::Last => vec![image.clone(), pixel, channel.clone()],
+                };
+                let read = |operand: &StepOperand| self.params.read(self.w, operand, &channel, &index);
+                let done = usize::from(self.adds_bias_first());
+                let result = epilogue_from(done, self.w, Expr::load(sums.sums, at), &index, &read);
+                b.store(self.params.output(), index, result);
             });
         };
         let (whole, rest) = (p.co / width, p.co % width);
         match (whole, rest) {
-            (0, rest) => finish(b, rest),
-            (_, 0) => finish(b, width),
-            _ => b.if_else(channel_tile.clone().lt(whole), |b| finish(b, width), |b| finish(b, rest)),
+            (0, rest) => outputs(b, rest),
+            (_, 0) => outputs(b, width),
+            _ => b.if_else(channel_tile.clone().lt(whole), |b| outputs(b, width), |b| outputs(b, rest)),
         }
     }
 }
 
-/// Where a tile of outputs lies.
-struct Place {
+/// What all tiles of a task have in common.
+struct Task {
+    /// The words of the input.
+    x: BufferId,
     /// The set of weights.
     set: Expr,
     channel_tile: Expr,
     image: Expr,
-    oh: Expr,
+}
+
+/// Where a tile of outputs lies.
+struct Place<'a> {
+    task: &'a Task,
+    /// Which one of its block it is.
+    of: Expr,
     /// The first pixel.
-    ow: Expr,
+    first: Expr,
+}
+
+/// The registers of a tile.
+struct Sums {
+    /// Pixels.
+    rows: i64,
+    sums: BufferId,
+    /// Sums of the inputs of each pixel.
+    of_inputs: Option<BufferId>,
+}
+
+/// Some of the terms of a sum.
+struct Piece {
+    /// Rows and columns of taps.
+    taps: [Axis; 2],
+    words: Axis,
+    /// Where sums are kept between pieces.
+    kept: Option<Kept>,
+}
+
+/// A run of taps or words.
+struct Axis {
+    first: Expr,
+    count: i64,
+}
+
+impl Axis {
+    fn all(count: i64) -> Axis {
+        Axis { first: Expr::Int(0), count }
+    }
+
+    fn one(first: VarId) -> Axis {
+        Axis { first: first.into(), count: 1 }
+    }
+}
+
+/// Sums of the pieces so far.
+struct Kept {
+    buffer: BufferId,
+    /// The number of the piece, and that of the last one.
+    piece: Expr,
+    last: i64,
 }

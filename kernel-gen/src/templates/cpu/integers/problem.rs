@@ -31,6 +31,19 @@ pub(super) enum Words {
     Pairs,
 }
 
+/// What the columns under a row of taps were before they became channels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Unfolded {
+    /// Channels of a column.
+    pub(super) ci: i64,
+    /// Columns of the input.
+    pub(super) w: i64,
+    /// Columns between the first ones of two outputs.
+    pub(super) stride: i64,
+    /// Columns of padding on the left.
+    pub(super) left: i64,
+}
+
 /// A product or a convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Problem {
@@ -55,6 +68,8 @@ pub(super) struct Problem {
     /// Rows and columns of the output.
     pub(super) oh: i64,
     pub(super) ow: i64,
+    /// Channels and columns of a tap that have become channels of one, and the columns between such; see [`Problem::unfolded`].
+    pub(super) unfolded: Option<Unfolded>,
     pub(super) x: Channels,
     pub(super) y: Channels,
     pub(super) order: Order,
@@ -88,6 +103,7 @@ impl Problem {
             dilation: [1; 2],
             oh: 1,
             ow: 1,
+            unfolded: None,
             x: Channels::Last,
             y: Channels::Last,
             order: Order::OutputFirst,
@@ -152,7 +168,7 @@ impl Problem {
             },
             _ => return Err("for products and convolutions".into()),
         };
-        Ok(problem.in_one_row())
+        Ok(problem.in_one_row().unfolded())
     }
 
     /// The same with all pixels in one row, where outputs are pixels as inputs are: tiles then end with the image alone.
@@ -162,6 +178,44 @@ impl Problem {
             true => Problem { h: 1, w: self.h * self.w, oh: 1, ow: self.oh * self.ow, ..self },
             false => self,
         }
+    }
+
+    /// The same with all columns under a row of taps as channels, where a column has so few that words of them would be half empty, and
+    /// the loop over them shorter than what it takes to begin one.
+    fn unfolded(self) -> Problem {
+        let few = self.x == Channels::Last && self.ci < 4 && self.groups == 1 && self.taps[1] > 1;
+        if !few || self.dilation[1] != 1 {
+            return self;
+        }
+        let [top, left, bottom, _] = self.padding;
+        let unfolded = Unfolded { ci: self.ci, w: self.w, stride: self.stride[1], left };
+        Problem {
+            ci: self.ci * self.taps[1],
+            w: self.ow,
+            taps: [self.taps[0], 1],
+            stride: [self.stride[0], 1],
+            padding: [top, 0, bottom, 0],
+            unfolded: Some(unfolded),
+            ..self
+        }
+    }
+
+    /// Outputs of an image and a channel.
+    pub(super) fn pixels(&self) -> i64 {
+        self.oh * self.ow
+    }
+
+    /// Into how many pieces a sum may be cut: one, rows of taps, taps, and equal parts of these.
+    pub(super) fn pieces(&self) -> Vec<i64> {
+        let [kh, kw] = self.taps;
+        if self.sums_inputs() {
+            return vec![1];
+        }
+        let parts = (1..=self.words()).filter(|parts| self.words() % parts == 0).map(|parts| kh * kw * parts);
+        let mut all: Vec<i64> = [1, kh].into_iter().chain(parts).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Channels of a word.
@@ -222,12 +276,16 @@ impl Problem {
 
     /// Whether the input is stored in whole words of four bytes.
     pub(super) fn has_words(&self) -> bool {
-        self.x == Channels::Last && self.ci % 4 == 0
+        self.x == Channels::Last && self.unfolded.is_none() && self.ci % 4 == 0
     }
 
     /// Whether kernels read the input as it is.
     pub(super) fn reads_in_place(&self) -> bool {
-        self.words == Words::Bytes && self.has_words() && self.dtype == DType::U8 && self.padding == [0; 4]
+        self.words == Words::Bytes
+            && self.unfolded.is_none()
+            && self.has_words()
+            && self.dtype == DType::U8
+            && self.padding == [0; 4]
     }
 
     /// Whether sums of the input's elements matter: those of weights with zero points do not vanish.
@@ -238,6 +296,9 @@ impl Problem {
     /// Shape of the input as the kernel takes it.
     pub(super) fn x_shape(&self) -> Vec<i64> {
         let channels = self.groups * self.ci;
+        if let Some(of) = self.unfolded {
+            return vec![self.n, self.h, of.w, of.ci];
+        }
         match self.x {
             Channels::First => vec![self.n, channels, self.h, self.w],
             Channels::Last if self.has_words() => vec![self.n, self.h, self.w, channels / 4],
@@ -254,23 +315,24 @@ impl Problem {
         }
     }
 
-    /// Shape of the output as the kernel takes it.
+    /// Shape of the output as the kernel takes it: with all pixels in one row.
     pub(super) fn y_shape(&self) -> Vec<i64> {
         let channels = self.groups * self.co;
         match self.y {
-            Channels::First => vec![self.n, channels, self.oh, self.ow],
-            Channels::Last => vec![self.n, self.oh, self.ow, channels],
+            Channels::First => vec![self.n, channels, self.pixels()],
+            Channels::Last => vec![self.n, self.pixels(), channels],
         }
     }
 
     /// Shape of the weights as stored.
     pub(super) fn w_shape(&self) -> Vec<i64> {
         let ([kh, kw], channels) = (self.taps, self.groups * self.co);
+        let (ci, kw) = self.unfolded.map_or((self.ci, kw), |of| (of.ci, self.ci / of.ci));
         match self.order {
-            Order::OutputFirst if self.batched => vec![self.n, self.co, self.ci, kh, kw],
-            Order::OutputLast if self.batched => vec![self.n, kh, kw, self.ci, self.co],
-            Order::OutputFirst => vec![channels, self.ci, kh, kw],
-            Order::OutputLast => vec![kh, kw, self.ci, channels],
+            Order::OutputFirst if self.batched => vec![self.n, self.co, ci, kh, kw],
+            Order::OutputLast if self.batched => vec![self.n, kh, kw, ci, self.co],
+            Order::OutputFirst => vec![channels, ci, kh, kw],
+            Order::OutputLast => vec![kh, kw, ci, channels],
         }
     }
 
