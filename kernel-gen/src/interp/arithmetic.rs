@@ -30,6 +30,10 @@ pub(super) enum IntOp {
     Push {
         bits: u32,
     },
+    /// Sums of both integers of two words.
+    AddPairs,
+    /// Their differences.
+    SubPairs,
     /// A word with the upper bit of each byte turned.
     Flip,
     /// The byte `first` of a word, and the one after the next, as a word of two integers.
@@ -113,10 +117,9 @@ pub(super) fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
         IntOp::Dot { words } => dot(words, x, y),
         IntOp::Push { bits } => i64::from(((x as i32) << bits) | (y as i32 & ((1 << bits) - 1))),
         IntOp::Flip => i64::from(x as i32 ^ 0x8080_8080_u32 as i32),
-        IntOp::Halves { of, first } => {
-            let [low, high] = [first, first + 2].map(|i| integers(of, x)[i] as u32 & 0xffff);
-            i64::from((high << 16 | low) as i32)
-        }
+        IntOp::AddPairs => pair([0, 1].map(|i| integers(DType::I16x2, x)[i] + integers(DType::I16x2, y)[i])),
+        IntOp::SubPairs => pair([0, 1].map(|i| integers(DType::I16x2, x)[i] - integers(DType::I16x2, y)[i])),
+        IntOp::Halves { of, first } => pair([first, first + 2].map(|i| integers(of, x)[i])),
     })
 }
 
@@ -128,6 +131,12 @@ fn integers(of: DType, word: i64) -> [i64; 4] {
         DType::U8x4 => bytes.map(i64::from),
         _ => [i64::from(word as i16), i64::from((word >> 16) as i16), 0, 0],
     }
+}
+
+/// A word of the lower halves of two integers.
+fn pair(integers: [i64; 2]) -> i64 {
+    let [low, high] = integers.map(|i| i as u32 & 0xffff);
+    i64::from((high << 16 | low) as i32)
 }
 
 /// The sum of the products of the integers of two words.

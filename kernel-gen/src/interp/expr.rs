@@ -374,6 +374,8 @@ impl Compiler<'_> {
         let (op, dtype) = match op {
             BinOp::Eq => (IntOp::Eq, DType::Bool),
             BinOp::Ne => (IntOp::Ne, DType::Bool),
+            BinOp::Add if x.dtype == DType::I16x2 && y.dtype == x.dtype => (IntOp::AddPairs, x.dtype),
+            BinOp::Sub if x.dtype == DType::I16x2 && y.dtype == x.dtype => (IntOp::SubPairs, x.dtype),
             _ if x.dtype == DType::Bool || x.dtype.is_word() && !matches!(op, BinOp::Dot | BinOp::Push) => {
                 return mismatch();
             }

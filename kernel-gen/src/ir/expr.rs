@@ -16,9 +16,9 @@ pub fn float_min(a: f64, b: f64) -> f64 {
 /// A binary operator. Arithmetic on integers is exact; `Div` and `Mod` on integers are floor division and its remainder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BinOp {
-    /// Sum.
+    /// Sum; of words of two integers of both, each of which wraps around.
     Add,
-    /// Difference.
+    /// Difference; of words of two integers as the sum.
     Sub,
     /// Product.
     Mul,

@@ -36,6 +36,7 @@ impl Registry {
             .with(cpu::conv_planes::ConvPlanes)
             .with(cpu::attention_rows::AttentionRows)
             .with(cpu::integers::depthwise::DepthwiseIntegers)
+            .with(cpu::integers::winograd::WinogradIntegers)
             .with(cpu::integers::IntegersCpu)
             .with(cpu::rows::RowsCpu)
             .with(cpu::windows::WindowsCpu)

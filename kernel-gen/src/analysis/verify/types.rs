@@ -211,6 +211,7 @@ impl<'k> Types<'k> {
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),
                         BinOp::Pow | BinOp::Fmod => x.dtype.is_float(),
+                        BinOp::Add | BinOp::Sub if x.dtype == DType::I16x2 => true,
                         _ => x.dtype != DType::Bool && !x.dtype.is_word(),
                     };
                 if !fits {

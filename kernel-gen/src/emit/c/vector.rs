@@ -85,8 +85,16 @@ impl Body<'_> {
                 if *op == BinOp::Push {
                     return self.push(a, b, c);
                 }
+                if ty.dtype == DType::I16x2 {
+                    return self.of_pairs(*op, a, b, c);
+                }
                 if !ty.dtype.is_float() && ty.dtype != DType::I32 {
                     return Err(NoVector::Lanes);
+                }
+                // Division of integers is floor division, which C's is not. A shift is, and keeps the signs of lanes.
+                if let (BinOp::Div, DType::I32, Some(bits)) = (op, ty.dtype, power_of_two(b)) {
+                    let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                    return Ok(Value::Vector(Text::new(format!("({} >> {bits})", a.at(PRIMARY)), PRIMARY), v));
                 }
                 let number = [a, b].iter().any(|e| self.is_number(e));
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
@@ -212,6 +220,22 @@ impl Body<'_> {
         Ok(Value::Vector(pushed(dtype, &word, &byte), v))
     }
 
+    /// The sum or the difference of two vectors of words of two integers.
+    fn of_pairs(&mut self, op: BinOp, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let v = Vector::holding(DType::I32, usize::from(c.len));
+        let values = [self.vector(a, c)?, self.vector(b, c)?];
+        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let helper = match op {
+            BinOp::Add => Helper::AddPairs(v),
+            BinOp::Sub => Helper::SubPairs(v),
+            _ => return Err(NoVector::Lanes),
+        };
+        let [a, b] = values.map(|value| self.splat(value, v).text);
+        Ok(Value::Vector(Text::new(format!("{}({a}, {b})", self.prelude.call(helper)), PRIMARY), v))
+    }
+
     /// What `f` gives where a condition holds: memory that is read there need not be there otherwise, so nothing may be moved out.
     fn given<T>(&mut self, cond: String, f: impl FnOnce(&mut Self) -> T) -> T {
         let all = match &self.own.given {
@@ -251,17 +275,7 @@ impl Body<'_> {
             return Err(NoVector::Lanes);
         }
         let text = match op {
-            // Of integers it is floor division, which C's is not; a shift of a vector keeps signs.
-            BinOp::Div if !v.dtype.is_float() => {
-                let shift = |text: &str| text.parse::<u64>().ok().filter(|n| n.is_power_of_two()).map(u64::ilog2);
-                match (&a, &b) {
-                    (Value::Vector(a, _), Value::Scalar(b)) => match shift(&b.text) {
-                        Some(bits) => Text::new(format!("({} >> {bits})", a.at(PRIMARY)), PRIMARY),
-                        None => return Err(NoVector::Lanes),
-                    },
-                    _ => return Err(NoVector::Lanes),
-                }
-            }
+            BinOp::Div if !v.dtype.is_float() => return Err(NoVector::Lanes),
             // A scalar operand is broadcast by the compiler, which folds it into the instruction.
             BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div => {
                 infix(op, a.text(), b.text()).ok_or(NoVector::Lanes)?
@@ -618,6 +632,14 @@ fn vector_halves(dtype: DType, odd: bool, words: &Text) -> Text {
         }
         (DType::I8x4, true) => Text::new(format!("(({word} << 16 >> 24 & 0xffff) | {word} >> 24 << 16)"), PRIMARY),
         _ => halves(dtype, odd, words),
+    }
+}
+
+/// Which power of two an expression always is.
+fn power_of_two(e: &Expr) -> Option<u32> {
+    match unbroadcast(e) {
+        Expr::Cast(_, a) => power_of_two(a),
+        e => e.as_int().and_then(|n| u32::try_from(n).ok()).filter(|n| n.is_power_of_two()).map(u32::ilog2),
     }
 }
 

@@ -7,7 +7,7 @@
 use super::dialect::{Dialect, Printer};
 use super::prelude::{Common, math_fn};
 use super::text::strength::*;
-use super::text::{Text, float, halves, infix, pushed};
+use super::text::{Text, float, halves, infix, of_pairs, pushed};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{simplify, truth};
 use crate::emit::EmitError;
@@ -201,6 +201,10 @@ impl<D: Dialect> Printer<'_, D> {
         if op == BinOp::Push {
             let (word, byte) = (self.scalar(a)?, self.scalar(b)?);
             return Ok(pushed(dtype, &word, &byte));
+        }
+        if dtype == DType::I16x2 && matches!(op, BinOp::Add | BinOp::Sub) {
+            let (a, b) = (self.scalar(a)?, self.scalar(b)?);
+            return Ok(of_pairs(op, &a, &b));
         }
         if op == BinOp::Mod {
             return Err(Self::unsupported(&format!("the remainder of {dtype} values")));

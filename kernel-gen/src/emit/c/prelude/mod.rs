@@ -8,8 +8,8 @@ use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8
 use crate::ir::{DType, UnOp};
 use text::{
     NARROW_F16, WIDEN_F16, dot2, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
-    load_even_between, load_part, map, min_max, min_max_of, pick_between, pick_from, rounded, scatter, splat, spread,
-    store, store_even, store_part, transpose, vector_dot2, vector_dot4,
+    load_even_between, load_part, map, min_max, min_max_of, of_pairs, pick_between, pick_from, rounded, scatter, splat,
+    spread, store, store_even, store_part, transpose, vector_dot2, vector_dot4,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -74,6 +74,10 @@ pub(super) enum Helper {
     VectorDot4(Vector, [bool; 2], bool),
     /// Lane-wise the sum of the products of the integers of two words of two, added to an `int`.
     VectorDot2(Vector),
+    /// Lane-wise the sums of both integers of two words.
+    AddPairs(Vector),
+    /// Lane-wise their differences.
+    SubPairs(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
@@ -113,6 +117,8 @@ impl prelude::Helper for Helper {
             Helper::VectorDot4(v, signed, _) => format!("dot4_{}_{v}", signs(signed)),
             Helper::Dot2 => "dot2".into(),
             Helper::VectorDot2(v) => format!("dot2_{v}"),
+            Helper::AddPairs(v) => format!("add_pairs_{v}"),
+            Helper::SubPairs(v) => format!("sub_pairs_{v}"),
             Helper::Splat(v) => format!("splat_{v}"),
             Helper::Load(v, d) => format!("load_{}", from(v, d)),
             Helper::LoadPart(v, d) => format!("load_part_{}", from(v, d)),
@@ -200,6 +206,7 @@ impl Helper {
             | Helper::VectorLarger(v)
             | Helper::Transpose(v) => Some(v),
             Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) | Helper::VectorDot2(v) => Some(v),
+            Helper::AddPairs(v) | Helper::SubPairs(v) => Some(v),
             Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
@@ -250,6 +257,8 @@ impl Helper {
             Helper::VectorDot4(v, signed, at_once) => vector_dot4(&name, v, signed, isa, at_once),
             Helper::Dot2 => dot2(&name),
             Helper::VectorDot2(v) => vector_dot2(&name, v, isa),
+            Helper::AddPairs(v) => of_pairs(&name, v, '+'),
+            Helper::SubPairs(v) => of_pairs(&name, v, '-'),
             Helper::Splat(v) => splat(&name, v),
             Helper::Load(v, d) => load(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),

@@ -578,6 +578,16 @@ pub(super) fn vector_dot2(name: &str, v: Vector, isa: Isa) -> String {
     function(v, name, &format!("{v} sum, {v} a, {v} b"), &body)
 }
 
+/// Sums or differences of the integers of vectors of words of two.
+pub(super) fn of_pairs(name: &str, v: Vector, sign: char) -> String {
+    let bytes = v.bytes();
+    let body = format!(
+        "  typedef int16_t integers __attribute__((vector_size({bytes})));\n  \
+         return ({v})((integers)a {sign} (integers)b);\n"
+    );
+    function(v, name, &format!("{v} a, {v} b"), &body)
+}
+
 /// The same of vectors of words of four bytes. `vpdpbusd` takes bytes without signs times bytes with signs. Without it, pairs of products are added in 16-bit
 /// lanes by `vpmaddwd`, which has room for them: even and odd bytes apart, as 16-bit numbers. (`vpmaddubsw` would saturate.)
 pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at_once: bool) -> String {

@@ -1,9 +1,10 @@
 //! The kernels: words of the input, words of the weights, and sums of products in vectors of output channels.
 
-use super::problem::{Channels, Order, Problem, Unfolded, Words};
+use super::input::{Input, int, word};
+use super::problem::{Channels, Order, Problem, Words};
 use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
+use crate::ir::{Access, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::workload::epilogue::StepOperand;
 use crate::workload::naive::epilogue_from;
 use crate::workload::operands::Operands;
@@ -44,17 +45,6 @@ impl Tiles {
     pub(super) fn channels(&self) -> i64 {
         self.vectors * self.lanes
     }
-}
-
-/// An `i32`.
-fn int(value: i64) -> Expr {
-    Expr::Int(value).cast(DType::I32)
-}
-
-/// Integers as a word, the first in its lowest bits.
-fn word(dtype: DType, mut integers: Vec<Expr>) -> Expr {
-    let last = integers.pop().expect("a word of several").cast(dtype);
-    integers.into_iter().rev().fold(last, |word, integer| Expr::bin(BinOp::Push, word, integer))
 }
 
 /// The kernel that packs weights.
@@ -124,8 +114,9 @@ pub(super) fn build(w: &Workload, p: &Problem, tiles: Tiles) -> Kernel {
         Role::Output | Role::Residual => (param.dtype, p.y_shape()),
         _ => (param.dtype, param.shape.clone()),
     });
-    let build = Build { w, p, tiles, params: &params };
-    let x = if p.reads_in_place() { params.at(0) } else { build.pack_input(&mut b) };
+    let input = Input { p, params: &params, lanes: tiles.lanes };
+    let build = Build { w, p, tiles, params: &params, input };
+    let x = if p.reads_in_place() { params.at(0) } else { build.input.pack(&mut b) };
     build.sums(&mut b, x);
     b.finish()
 }
@@ -135,19 +126,10 @@ struct Build<'a> {
     p: &'a Problem,
     tiles: Tiles,
     params: &'a Operands,
+    input: Input<'a>,
 }
 
 impl Build<'_> {
-    /// What stands for 0 among the inputs that are multiplied; none where it is 0.
-    fn zero(&self) -> Option<Expr> {
-        let zero = self.p.input_zero.then(|| Expr::load(self.params.get("input_zero"), vec![Expr::Int(0)]));
-        match (zero, self.p.input_offset()) {
-            (zero, 0) => zero,
-            (Some(zero), offset) => Some(zero + int(offset)),
-            (None, offset) => Some(int(offset)),
-        }
-    }
-
     /// The zero point of the weight of a channel, as it is once weights have signs.
     fn weight_zero(&self, channel: &Expr) -> Expr {
         let at = match self.p.weight_zero {
@@ -173,7 +155,7 @@ impl Build<'_> {
             let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
             Expr::load(self.params.get("bias"), vec![channel])
         });
-        let zero = self.zero().map(|zero| {
+        let zero = self.input.zero().map(|zero| {
             let last = Expr::Int(p.packed_weights(width)[2] - 1);
             let index = vec![set.clone(), channel_tile.clone(), last, c.clone()];
             Expr::load(self.params.at(1), index).cast(DType::I32) * zero
@@ -200,179 +182,6 @@ impl Build<'_> {
             1 => body(b, first, Expr::Int(0)),
             rest => b.loop_("rest", rest, LoopKind::Vectorized, |b, lane| body(b, first + lane, lane.into())),
         }
-    }
-
-    /// As [`each_vector`](Self::each_vector), in a loop over the vectors.
-    fn each_vector_of_row(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr)) {
-        let lanes = self.tiles.lanes;
-        let (whole, rest) = (count / lanes, count % lanes);
-        if whole > 0 {
-            b.for_("vector", whole, |b, vector| {
-                b.loop_("lane", lanes, LoopKind::Vectorized, |b, lane| body(b, vector * lanes + lane));
-            });
-        }
-        if rest > 0 {
-            b.loop_("rest", rest, LoopKind::Unrolled, |b, lane| body(b, Expr::Int(whole * lanes) + lane));
-        }
-    }
-
-    /// Brings the input into words, with its padding around it.
-    fn pack_input(&self, b: &mut KernelBuilder) -> BufferId {
-        let p = self.p;
-        let [words, _] = p.word_types();
-        let packed = b.alloc("x_words", words, &p.packed_shape(), Scope::Global);
-        let [rows, columns] = p.padded();
-        let [top, left, bottom, right] = p.padding;
-        let zero = self.zero().unwrap_or(int(0));
-        let outside = || word(words, vec![zero.clone(); p.of_word() as usize]);
-        b.loop_("packed_row", p.n * rows, LoopKind::Parallel, |b, row| {
-            let image = Expr::from(b.let_("image", Expr::from(row).floor_div(rows)));
-            let ih = Expr::from(b.let_("padded_row", Expr::from(row).floor_mod(rows)));
-            let at = |column: Expr, word: Expr| match p.x {
-                Channels::First => vec![image.clone(), ih.clone(), word, column],
-                Channels::Last => vec![image.clone(), ih.clone(), column, word],
-            };
-            let fill = |b: &mut KernelBuilder, first: i64, count: i64| match p.x {
-                Channels::First => b.for_("word", p.all_words(), |b, word| {
-                    self.each_vector_of_row(b, count, |b, c| b.store(packed, at(c + first, word.into()), outside()));
-                }),
-                Channels::Last => b.for_("column", count, |b, c| {
-                    self.each_vector_of_row(b, p.all_words(), |b, word| {
-                        b.store(packed, at(c + first, word), outside());
-                    });
-                }),
-            };
-            let inside = |b: &mut KernelBuilder| {
-                for (first, count) in [(0, left), (columns - right, right)].into_iter().filter(|(_, count)| *count > 0)
-                {
-                    fill(b, first, count);
-                }
-                let source = ih.clone() - top;
-                self.pack_row(b, &|column, word| at(column + left, word), packed, &image, &source);
-            };
-            let conditions =
-                [(top > 0).then(|| Expr::Int(top).le(ih.clone())), (bottom > 0).then(|| ih.clone().lt(rows - bottom))];
-            match Expr::all(conditions.into_iter().flatten()) {
-                Some(condition) => b.if_else(condition, inside, |b| fill(b, 0, columns)),
-                None => inside(b),
-            }
-        });
-        packed
-    }
-
-    /// The words of a row of the input whose columns become channels.
-    fn unfold_row(
-        &self,
-        b: &mut KernelBuilder,
-        of: Unfolded,
-        at: &dyn Fn(Expr, Expr) -> Vec<Expr>,
-        packed: BufferId,
-        [image, row]: [&Expr; 2],
-    ) {
-        let (p, x) = (self.p, self.params.at(0));
-        let outside = self.zero().unwrap_or(int(0));
-        // Outputs all of whose columns are inside.
-        let columns = p.ci / of.ci;
-        let first = ceil_div(of.left, of.stride).min(p.w);
-        let last = ((of.w - columns + of.left).div_euclid(of.stride) + 1).clamp(first, p.w);
-        for (begin, end, inside) in [(0, first, false), (first, last, true), (last, p.w, false)] {
-            if begin == end {
-                continue;
-            }
-            b.for_("column", end - begin, |b, column| {
-                let output = column + begin;
-                for word_number in 0..p.words() {
-                    let integer = |i: i64| {
-                        let number = word_number * p.of_word() + i;
-                        if number >= p.ci {
-                            return outside.clone();
-                        }
-                        let from = output.clone() * of.stride + (number / of.ci - of.left);
-                        let index = vec![image.clone(), row.clone(), from.clone(), Expr::Int(number % of.ci)];
-                        let value = Expr::load(x, index);
-                        let value = if p.input_offset() == 0 { value } else { value + int(p.input_offset()) };
-                        match inside {
-                            true => value,
-                            false => KernelBuilder::between(&from, 0, of.w).select(value, outside.clone()),
-                        }
-                    };
-                    let value = word(p.word_types()[0], (0..p.of_word()).map(integer).collect());
-                    b.store(packed, at(output.clone(), Expr::Int(word_number)), value);
-                }
-            });
-        }
-    }
-
-    /// The words of a row of the input.
-    fn pack_row(
-        &self,
-        b: &mut KernelBuilder,
-        at: &dyn Fn(Expr, Expr) -> Vec<Expr>,
-        packed: BufferId,
-        image: &Expr,
-        row: &Expr,
-    ) {
-        let (p, x) = (self.p, self.params.at(0));
-        if let Some(of) = p.unfolded {
-            return self.unfold_row(b, of, at, packed, [image, row]);
-        }
-        if p.has_words() {
-            return b.for_("column", p.w, |b, column| {
-                let read = |word: &Expr| Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
-                match p.words {
-                    Words::Bytes => self.each_vector_of_row(b, p.all_words(), |b, word| {
-                        let value = read(&word);
-                        let value = if p.dtype == DType::I8 { Expr::un(UnOp::Flip, value) } else { value };
-                        b.store(packed, at(column.into(), word), value);
-                    }),
-                    Words::Pairs => b.for_("group", p.groups, |b, group| {
-                        let of_group = p.ci / 4;
-                        self.each_vector_of_row(b, of_group, |b, word| {
-                            let value = read(&(group * of_group + word.clone()));
-                            let to = group * p.words() + word;
-                            b.store(packed, at(column.into(), to.clone()), Expr::un(UnOp::Even, value.clone()));
-                            b.store(packed, at(column.into(), to + of_group), Expr::un(UnOp::Odd, value));
-                        });
-                    }),
-                }
-            });
-        }
-        // Channels beyond the last of a group meet weights that are 0. As outside of the input they stand for 0, so that a sum of
-        // inputs has as many of them everywhere.
-        let beyond = self.zero().unwrap_or(int(0));
-        let byte = |channel: Expr, column: &Expr| {
-            let index = match p.x {
-                Channels::First => vec![image.clone(), channel, row.clone(), column.clone()],
-                Channels::Last => vec![image.clone(), row.clone(), column.clone(), channel],
-            };
-            let value = Expr::load(x, index);
-            if p.input_offset() == 0 { value } else { value + int(p.input_offset()) }
-        };
-        let words = |first: Expr, count: i64, column: &Expr| {
-            let integer = |i: i64| if i < count { byte(first.clone() + i, column) } else { beyond.clone() };
-            word(p.word_types()[0], (0..p.of_word()).map(integer).collect())
-        };
-        let (whole, rest) = (p.ci / p.of_word(), p.ci % p.of_word());
-        let store = |b: &mut KernelBuilder, group: &Expr, q: Expr, count: i64| {
-            let (first, q) = (group.clone() * p.ci + q.clone() * p.of_word(), group.clone() * p.words() + q);
-            match p.x {
-                Channels::First => self.each_vector_of_row(b, p.w, |b, column| {
-                    let value = words(first.clone(), count, &column);
-                    b.store(packed, at(column, q.clone()), value);
-                }),
-                Channels::Last => b.for_("column", p.w, |b, column| {
-                    b.store(packed, at(column.into(), q.clone()), words(first.clone(), count, &column.into()));
-                }),
-            }
-        };
-        b.for_("group", p.groups, |b, group| {
-            if whole > 0 {
-                b.for_("word", whole, |b, q| store(b, &group.into(), q.into(), p.of_word()));
-            }
-            if rest > 0 {
-                store(b, &group.into(), Expr::Int(whole), rest);
-            }
-        });
     }
 
     /// The sums of all outputs, and what becomes of them.
@@ -558,7 +367,7 @@ impl Build<'_> {
         let (p, width) = (self.p, self.tiles.channels());
         let Task { set, channel_tile, image, .. } = place.task;
         // What is taken from the sums of inputs, once for each pixel.
-        if let (Some(inputs), Some(zero)) = (sums.of_inputs, self.zero()) {
+        if let (Some(inputs), Some(zero)) = (sums.of_inputs, self.input.zero()) {
             self.each_sum(b, sums.rows, self.tiles.lanes, |b, r, c, _| {
                 let at = vec![r.into(), c];
                 b.store(inputs, at.clone(), Expr::load(inputs, at) - zero.clone() * int(p.terms()));

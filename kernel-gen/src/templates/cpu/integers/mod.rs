@@ -16,8 +16,10 @@
 //! end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
 
 pub mod depthwise;
+mod input;
 mod kernel;
 mod problem;
+pub mod winograd;
 
 use self::kernel::{Shared, Tiles, build, pack};
 use self::problem::{Problem, Words};

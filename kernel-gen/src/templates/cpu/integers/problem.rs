@@ -85,7 +85,13 @@ pub(super) struct Problem {
 }
 
 impl Problem {
+    /// A workload's, cut for tiles of pixels.
     pub(super) fn of(w: &Workload, words: Words) -> Result<Problem, String> {
+        Ok(Problem::of_taps(w, words)?.in_one_row().unfolded())
+    }
+
+    /// A workload's, with its own taps.
+    pub(super) fn of_taps(w: &Workload, words: Words) -> Result<Problem, String> {
         if !w.is_quantised() {
             return Err("for integers of eight bits".into());
         }
@@ -168,7 +174,7 @@ impl Problem {
             },
             _ => return Err("for products and convolutions".into()),
         };
-        Ok(problem.in_one_row().unfolded())
+        Ok(problem)
     }
 
     /// The same with all pixels in one row, where outputs are pixels as inputs are: tiles then end with the image alone.
