@@ -6,6 +6,7 @@
 
 use crate::checked::{self, in_f32};
 use crate::cpu_templates::{self, Way};
+use crate::drawn;
 use crate::sweep::{for_each, number};
 use kernel_gen::emit::c::Isa;
 use kernel_gen::interp::{self, Mode, Values};
@@ -16,7 +17,8 @@ use kernel_gen::workload::{Workload, naive, reference_with_bounds};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// `count` random workloads on integers, or as many as are asked for, and a third as many on floats, on all processors.
+/// `count` random workloads on integers, or as many as are asked for, a third as many on floats, and a
+/// quarter as many under 3x3 taps, on all processors.
 fn of_each(count: u64, job: impl Fn(u64, Workload) + Sync) {
     let (first, count) = (number("KERNEL_GEN_SEED", 0), number("KERNEL_GEN_WORKLOADS", count));
     for_each(count as usize, |i| {
@@ -24,6 +26,10 @@ fn of_each(count: u64, job: impl Fn(u64, Workload) + Sync) {
         job(seed, sample::quantised(&mut Rng::new(seed)));
         if seed.is_multiple_of(3) {
             job(seed, sample::f8(&mut Rng::new(seed)));
+        }
+        if seed.is_multiple_of(4) {
+            // A kind of its own, which few of the others are.
+            job(seed, drawn::workload(24 * seed + 14));
         }
     });
 }
@@ -53,11 +59,15 @@ fn every_template_on_eight_bits_is_right_on_cpus() {
     of_each(60, |seed, workload| {
         let target = targets[seed as usize % targets.len()];
         for template in registry.applicable(&workload, target) {
-            let config = template.default_config(&workload, target).expect("it applies");
             let here = Isa::from_name(&target.name).is_some_and(Isa::runs_here);
-            cpu_templates::check(template, &workload, target, &config, seed, Way::Interpreted);
-            if here {
-                cpu_templates::check(template, &workload, target, &config, seed, Way::Compiled);
+            let default = template.default_config(&workload, target).expect("it applies");
+            let space = template.space(&workload, target).expect("it applies");
+            let another = space.sample(seed).map(|(_, config)| config).take(1);
+            for config in [default].into_iter().chain(another) {
+                cpu_templates::check(template, &workload, target, &config, seed, Way::Interpreted);
+                if here {
+                    cpu_templates::check(template, &workload, target, &config, seed, Way::Compiled);
+                }
             }
             let way = if here { "compiled" } else { "interpreted" };
             *seen.lock().unwrap().entry(format!("{} {} {way}", target.name, template.name())).or_default() += 1;

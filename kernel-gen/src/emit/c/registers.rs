@@ -80,6 +80,41 @@ pub(super) fn files(
     body: &[Stmt],
     names: &mut Names,
 ) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
+    let mut files = files_beside(kernel, isa, body, &BTreeMap::new())?;
+    // What only makes a value that nobody reads is no reader.
+    loop {
+        let fewer = files_beside(kernel, isa, body, &files)?;
+        if fewer == files {
+            break;
+        }
+        files = fewer;
+    }
+    for (b, file) in &mut files {
+        if let RegisterFile::Variables(groups) = file {
+            groups.iter_mut().for_each(|g| g.name = names.fresh(&element_name(kernel, *b, g.start)));
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a statement writes nothing but variables that nobody reads.
+fn is_unread(kernel: &Kernel, s: &Stmt, chunks: &[Chunk], known: &BTreeMap<BufferId, RegisterFile>) -> bool {
+    let (Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. }) = s else { return false };
+    let (Some(file), Ok(at)) = (known.get(buffer), register_access(kernel, *buffer, indices)) else { return false };
+    let unread = |offset: i64| file.group(offset).is_some_and(|g| !g.read);
+    match at.lanes {
+        1 => unread(at.offset),
+        _ => at.stride == 1 && chunks.iter().all(|c| unread(at.offset + i64::from(c.start))),
+    }
+}
+
+/// The same without names, if what is known to be unread is not made.
+fn files_beside(
+    kernel: &Kernel,
+    isa: Isa,
+    body: &[Stmt],
+    known: &BTreeMap<BufferId, RegisterFile>,
+) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
     let mut accesses: BTreeMap<BufferId, Option<Vec<Run>>> = BTreeMap::new();
     let mut error = None;
     for s in body {
@@ -110,10 +145,11 @@ pub(super) fn files(
             if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
                 note(*buffer, indices, &chunks, false);
             }
+            let is_read = !is_unread(kernel, s, &chunks, known);
             s.own_exprs(&mut |e| {
                 e.walk(&mut |e| {
                     if let Expr::Load(b, idx) = e {
-                        note(*b, idx, &chunks, true);
+                        note(*b, idx, &chunks, is_read);
                     }
                 })
             });
@@ -122,7 +158,7 @@ pub(super) fn files(
     if let Some(e) = error {
         return Err(e);
     }
-    Ok(accesses.into_iter().map(|(b, a)| (b, cut(kernel, b, a, names))).collect())
+    Ok(accesses.into_iter().map(|(b, a)| (b, cut(kernel, b, a))).collect())
 }
 
 /// Neighbouring elements that an access touches at once, as one register; one lane of a vector statement is a register too.
@@ -150,10 +186,11 @@ fn record(runs: &mut Option<Vec<Run>>, a: &RegisterAccess, chunks: &[Chunk], rea
 }
 
 /// Cuts a buffer into variables; without `runs` it cannot be cut.
-fn cut(kernel: &Kernel, b: BufferId, runs: Option<Vec<Run>>, names: &mut Names) -> RegisterFile {
+fn cut(kernel: &Kernel, b: BufferId, runs: Option<Vec<Run>>) -> RegisterFile {
     let dtype = kernel.buffer(b).dtype;
     let mut runs = match (runs, dtype) {
         (Some(runs), DType::F32 | DType::F64 | DType::I64 | DType::I32) => runs,
+        (Some(runs), word) if word.is_word() => runs,
         // 16-bit floats round at each store, which memory does by itself.
         _ => return RegisterFile::Array,
     };
@@ -170,9 +207,10 @@ fn cut(kernel: &Kernel, b: BufferId, runs: Option<Vec<Run>>, names: &mut Names) 
             Some(g) if start < g.start + g.len => return RegisterFile::Array,
             _ => {}
         }
-        let vector = vector.then(|| Vector::holding(dtype, len as usize));
-        let name = names.fresh(&element_name(kernel, b, start));
-        groups.push(Group { start, len, name, vector, read });
+        // Words lie in vectors of integers of their size.
+        let lane = if dtype.is_word() { DType::I32 } else { dtype };
+        let vector = vector.then(|| Vector::holding(lane, len as usize));
+        groups.push(Group { start, len, name: String::new(), vector, read });
     }
     RegisterFile::Variables(groups)
 }

@@ -92,7 +92,7 @@ pub(crate) fn pushed(dtype: DType, word: &Text, integer: &Text) -> Text {
 /// The sums or the differences of both integers of two words: no carry of the lower ones reaches the upper ones.
 pub(crate) fn of_pairs(op: BinOp, a: &Text, b: &Text) -> Text {
     let (a, b, sign) = (a.at(PRIMARY), b.at(PRIMARY), if op == BinOp::Sub { "-" } else { "+" });
-    let text = format!("(({a} {sign} ({b} & 0xffff0000u)) & 0xffff0000u | ({a} {sign} {b} & 0xffff))");
+    let text = format!("((({a} {sign} ({b} & 0xffff0000u)) & 0xffff0000u) | (({a} {sign} {b}) & 0xffff))");
     Text::new(text, PRIMARY)
 }
 

@@ -23,6 +23,16 @@ pub(crate) fn workload(seed: u64) -> Workload {
             }
             continue;
         }
+        if seed % 24 == 14 {
+            // Integers under 3x3 taps.
+            let c = Conv2d { layout: ConvLayout::Nhwc, kh: 3, kw: 3, stride: [1, 1], ..sample::conv2d(&mut rng) };
+            let of = sample::with_integers(Conv2d { dilation: [1, 1], groups: 1, ..c }, &mut rng);
+            let workload = Workload { quant: Quant { weight_zero: WeightZero::None, ..of.quant }, ..of };
+            if workload.validate().is_ok() && workload.macs() <= 300_000 {
+                return workload;
+            }
+            continue;
+        }
         let mut workload = sample::workload(&mut rng);
         if seed % 6 == 1 {
             workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));

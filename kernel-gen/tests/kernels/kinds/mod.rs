@@ -41,7 +41,7 @@ pub(crate) const KNOWN: [&str; 29] = [
 ];
 
 /// What the templates for CPUs are for, beside the above.
-const ON_CPUS: [&str; 9] = [
+const ON_CPUS: [&str; 10] = [
     "conv2d-nchw-f32-n1c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu",
     "conv2d-nchw-f32-n1c64h56w56-o256k1x1-s1x1-p0.0.0.0-d1x1-g1",
     "conv2d-nchw-f32-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
@@ -51,6 +51,7 @@ const ON_CPUS: [&str; 9] = [
     "max_pool2d-nchw-f32-n1c64h112w112-k3x3-s2x2-p1.1.1.1-d1x1",
     "resize_bilinear-nchw-f32-n1c256h32w32-o64x64-half_pixel",
     "depthwise_conv2d-nhwc-u8zi8-n1c64h28w28-o64k3x3-s1x1-p1.1.1.1-d1x1-g64-bias.requantize",
+    "conv2d-nhwc-u8zi8-n1c64h28w28-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.requantize",
 ];
 
 /// The templates for CPUs, and those for CUDA devices: those that take one of these workloads there. A template that takes none, or

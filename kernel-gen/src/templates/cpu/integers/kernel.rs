@@ -38,8 +38,11 @@ pub(super) enum Shared {
     Pixels,
 }
 
-/// How far weights are asked for ahead: what processors fetch ahead by themselves ends with the page.
-const FETCH_AHEAD_BYTES: i64 = 4096;
+/// How many words weights of so many channels are asked for ahead: what processors fetch ahead by themselves ends with the page, which
+/// is 4096 bytes.
+pub(super) fn fetch_ahead(channels: i64) -> i64 {
+    (4096 / (4 * channels)).max(1)
+}
 
 impl Tiles {
     pub(super) fn channels(&self) -> i64 {
@@ -354,8 +357,7 @@ impl Build<'_> {
                 |q: VarId| [rows.first.clone() + v[0], columns.first.clone() + v[1], piece.words.first.clone() + q];
             match self.tiles.ahead {
                 true => {
-                    let ahead = (FETCH_AHEAD_BYTES / (4 * width)).max(1);
-                    b.for_fetching("word", piece.words.count, ahead, |b, q| step(b, at(q)));
+                    b.for_fetching("word", piece.words.count, fetch_ahead(width), |b, q| step(b, at(q)));
                 }
                 false => b.for_("word", piece.words.count, |b, q| step(b, at(q))),
             }

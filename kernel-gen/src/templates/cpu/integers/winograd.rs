@@ -17,6 +17,7 @@
 //! Where an instruction adds up four products of bytes, it takes half of what pairs of 16 bits take, and this has nothing to offer.
 
 use super::input::{Input, int, word};
+use super::kernel::fetch_ahead;
 use super::problem::{Channels, Problem, Words};
 use super::{fits, has_dots};
 use crate::integer::{ceil_div, round_up};
@@ -341,7 +342,9 @@ fn pack(w: &Workload, cut: &Cut<'_>) -> Kernel {
 /// The kernel.
 fn build(w: &Workload, cut: Cut<'_>) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let p = cut.p;
+    let mut p = *cut.p;
+    p.padding[2] += OUTPUTS * (cut.blocks() * cut.sizes.tile_rows - cut.grid()[0]);
+    let p = &p;
     let params = Operands::typed(&mut b, w, |param| match param.role {
         Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
         Role::Input => (param.dtype, p.x_shape()),
@@ -371,22 +374,23 @@ impl Build<'_> {
             let block = Expr::from(task).floor_div(groups).floor_mod(blocks);
             let first = Expr::from(b.let_("first_row", block * tile_rows));
             let data = b.alloc("data", DType::I16x2, &[PLACES, cut.tiles(), cut.p.words()], Scope::Local);
-            let each_tile = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, [Expr; 2], Expr)| {
+            // Rows of the last block beyond the grid have inputs, which are padding, and no outputs.
+            let each_tile = |b: &mut KernelBuilder, all: bool, body: &dyn Fn(&mut KernelBuilder, [Expr; 2], Expr)| {
                 b.for_("tile_row", tile_rows, |b, th| {
                     let row = Expr::from(b.let_("row", first.clone() + th));
-                    b.when((grid_rows % tile_rows != 0).then(|| row.clone().lt(grid_rows)), |b| {
+                    b.when((!all && grid_rows % tile_rows != 0).then(|| row.clone().lt(grid_rows)), |b| {
                         b.for_("tile_column", across, |b, tw| body(b, [row.clone(), tw.into()], th * across + tw));
                     });
                 });
             };
-            each_tile(b, &|b, at, tile| self.transform_input(b, [x, data], &image, &at, &tile));
+            each_tile(b, true, &|b, at, tile| self.transform_input(b, [x, data], &image, &at, &tile));
             let of_group = cut.co_tiles() / groups;
             b.for_("co_t", of_group, |b, co_t| {
                 let co_t = Expr::from(b.let_("channels", Expr::from(task).floor_mod(groups) * of_group + co_t));
                 let shape = [PLACES, cut.tiles(), cut.sizes.channels()];
                 let products = b.alloc("products", DType::I32, &shape, Scope::Local);
                 self.products(b, [data, products], &co_t);
-                each_tile(b, &|b, at, tile| self.transform_output(b, products, &image, &co_t, &at, &tile));
+                each_tile(b, false, &|b, at, tile| self.transform_output(b, products, &image, &co_t, &at, &tile));
             });
         });
     }
@@ -452,7 +456,7 @@ impl Build<'_> {
         let (words, weights) = (self.cut.p.words(), self.params.at(1));
         let sums = b.alloc("sums", DType::I32, &[rows, self.cut.sizes.channels()], Scope::Register);
         self.each_sum(b, rows, |b, r, c| b.store(sums, [r.into(), c], int(0)));
-        b.for_("word", words, |b, q| {
+        b.for_fetching("word", words, fetch_ahead(self.cut.sizes.channels()), |b, q| {
             self.each_sum(b, rows, |b, r, c| {
                 let value = Expr::load(data, vec![place.into(), first.clone() + r, q.into()]);
                 let weight = Expr::load(weights, vec![co_t.clone(), place * words + q, c.clone()]);
@@ -487,6 +491,10 @@ impl Build<'_> {
     ) {
         let (p, sizes) = (self.cut.p, self.cut.sizes);
         let (width, lanes) = (sizes.channels(), sizes.lanes);
+        // A row or a column of outputs alone has no second one, and no need of what only that is made of.
+        let [rows, columns] = [p.oh, p.ow].map(|outputs| outputs.min(OUTPUTS));
+        let matrices = |count: i64| (0..count).zip(&OUTPUT);
+        let is_used = |j: i64| matrices(columns).any(|(_, matrix)| matrix[j as usize] != 0);
         let vector = |b: &mut KernelBuilder, vector: VarId, count: i64| {
             let half = b.alloc("half", DType::I32, &[OUTPUTS * INPUTS, lanes], Scope::Register);
             let sums = b.alloc("sums", DType::I32, &[OUTPUTS * OUTPUTS, lanes], Scope::Register);
@@ -495,24 +503,24 @@ impl Build<'_> {
                 b.loop_("lane", count, kind, |b, lane| body(b, lane.into(), vector * lanes + lane));
             };
             each_lane(b, &|b, lane, c| {
-                for j in 0..INPUTS {
+                for j in (0..INPUTS).filter(|j| is_used(*j)) {
                     let terms = [0, 1, 2, 3]
                         .map(|i| Expr::load(products, vec![Expr::Int(i * INPUTS + j), tile.clone(), c.clone()]));
-                    for (i, matrix) in OUTPUT.iter().enumerate() {
-                        let at = vec![Expr::Int(i as i64 * INPUTS + j), lane.clone()];
+                    for (i, matrix) in matrices(rows) {
+                        let at = vec![Expr::Int(i * INPUTS + j), lane.clone()];
                         b.store(half, at, combination(matrix, &terms));
                     }
                 }
-                for i in 0..OUTPUTS {
+                for i in 0..rows {
                     let terms = [0, 1, 2, 3].map(|j| Expr::load(half, vec![Expr::Int(i * INPUTS + j), lane.clone()]));
-                    for (j, matrix) in OUTPUT.iter().enumerate() {
-                        let at = vec![Expr::Int(i * OUTPUTS + j as i64), lane.clone()];
+                    for (j, matrix) in matrices(columns) {
+                        let at = vec![Expr::Int(i * OUTPUTS + j), lane.clone()];
                         b.store(sums, at, Expr::bin(BinOp::Div, combination(matrix, &terms), int(SCALE)));
                     }
                 }
             });
-            for i in 0..OUTPUTS {
-                for j in 0..OUTPUTS {
+            for i in 0..rows {
+                for j in 0..columns {
                     let [oh, ow] = [(row, i), (column, j)].map(|(first, i)| first.clone() * OUTPUTS + i);
                     let inside = [
                         (i > 0 && p.oh % OUTPUTS != 0).then(|| oh.clone().lt(p.oh)),
