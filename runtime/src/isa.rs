@@ -18,14 +18,26 @@ pub enum Isa {
     X86_64V3Vnni,
     /// x86-64-v4 with AVX-512 VNNI, for integers of eight bits.
     X86_64V4Vnni,
+    /// 64-bit Arm with dot products of bytes of one kind (FEAT_DotProd), for integers of eight bits.
+    Aarch64Dotprod,
+    /// The same with dot products of bytes with signs and without (FEAT_I8MM).
+    Aarch64I8mm,
     /// An architecture that kernels are not emitted for.
     Other,
 }
 
 impl Isa {
     /// All levels that kernels are emitted for.
-    pub const ALL: [Isa; 6] =
-        [Isa::X86_64, Isa::X86_64V3, Isa::X86_64V3Vnni, Isa::X86_64V4, Isa::X86_64V4Vnni, Isa::Aarch64];
+    pub const ALL: [Isa; 8] = [
+        Isa::X86_64,
+        Isa::X86_64V3,
+        Isa::X86_64V3Vnni,
+        Isa::X86_64V4,
+        Isa::X86_64V4Vnni,
+        Isa::Aarch64,
+        Isa::Aarch64Dotprod,
+        Isa::Aarch64I8mm,
+    ];
 
     /// The lowest level of the architecture that this is compiled for: every machine runs it.
     pub const LOWEST: Isa = if cfg!(target_arch = "x86_64") {
@@ -45,6 +57,8 @@ impl Isa {
             Isa::X86_64V3Vnni => "x86-64-v3-vnni",
             Isa::X86_64V4Vnni => "x86-64-v4-vnni",
             Isa::Aarch64 => "aarch64",
+            Isa::Aarch64Dotprod => "aarch64-dotprod",
+            Isa::Aarch64I8mm => "aarch64-i8mm",
             Isa::Other => "other",
         }
     }
@@ -63,6 +77,8 @@ impl Isa {
             Isa::X86_64V4 => matches!(code, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4),
             Isa::X86_64V4Vnni => matches!(code, Isa::X86_64V4Vnni) || Isa::X86_64V4.runs(code),
             Isa::Aarch64 => matches!(code, Isa::Aarch64),
+            Isa::Aarch64Dotprod => matches!(code, Isa::Aarch64 | Isa::Aarch64Dotprod),
+            Isa::Aarch64I8mm => matches!(code, Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm),
             Isa::Other => matches!(code, Isa::Other),
         }
     }
@@ -89,7 +105,16 @@ impl Isa {
                 (false, false) => Isa::X86_64,
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        {
+            use std::arch::is_aarch64_feature_detected as has;
+            match (has!("dotprod"), has!("i8mm")) {
+                (true, true) => Isa::Aarch64I8mm,
+                (true, false) => Isa::Aarch64Dotprod,
+                (false, _) => Isa::Aarch64,
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
         {
             Isa::LOWEST
         }
@@ -120,6 +145,7 @@ mod tests {
     fn levels_of_one_architecture_include_the_lower_ones() {
         assert!(Isa::X86_64V4.runs(Isa::X86_64V3) && Isa::X86_64V3.runs(Isa::X86_64));
         assert!(!Isa::X86_64.runs(Isa::X86_64V3) && !Isa::Aarch64.runs(Isa::X86_64));
+        assert!(Isa::Aarch64I8mm.runs(Isa::Aarch64Dotprod) && !Isa::Aarch64Dotprod.runs(Isa::Aarch64I8mm));
         assert!(Isa::detect().runs(Isa::detect()) && Isa::detect().runs(Isa::LOWEST));
         for isa in Isa::ALL {
             assert_eq!(Isa::from_name(isa.name()), Some(isa));

@@ -39,7 +39,7 @@ fn loop_of(isa: Isa) -> Option<(fn(u64), usize)> {
 
 #[cfg(target_arch = "aarch64")]
 fn loop_of(isa: Isa) -> Option<(fn(u64), usize)> {
-    (isa == Isa::Aarch64).then_some((neon as fn(u64), 4))
+    isa.runs(Isa::Aarch64).then_some((neon as fn(u64), 4))
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

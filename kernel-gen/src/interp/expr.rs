@@ -309,10 +309,12 @@ impl Compiler<'_> {
             UnOp::Neg if v.dtype != DType::Bool => IntOp::Neg,
             UnOp::Abs if v.dtype != DType::Bool => IntOp::Abs,
             UnOp::Not if v.dtype == DType::Bool => IntOp::Not,
-            UnOp::Flip if v.dtype == DType::I8x4 => {
+            UnOp::Flip => {
+                let malformed = || InterpError::malformed(format!("`{}` of a {}", op.name(), v.dtype));
+                let dtype = v.dtype.flipped().ok_or_else(malformed)?;
                 let d = self.take(true, 1);
                 self.emit(Op::Int { op: IntOp::Flip, d, a, b: a });
-                return Ok(Value { slot: d, dtype: DType::U8x4 });
+                return Ok(Value { slot: d, dtype });
             }
             UnOp::Even | UnOp::Odd if v.dtype.word_parts() == Some(4) => {
                 let d = self.take(true, 1);

@@ -96,7 +96,7 @@ pub enum UnOp {
     Atan,
     /// An `f32` rounded to the nearest that has 10 fraction bits, ties away from zero: what tensor cores call tf32.
     Tf32,
-    /// A word of `i8` as one of `u8`: each byte is 128 more.
+    /// A word of `i8` as one of `u8`, each byte of which is 128 more, or the other way round, 128 less.
     Flip,
     /// The first and the third of four bytes as a word of two integers.
     Even,

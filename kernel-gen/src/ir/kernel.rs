@@ -196,7 +196,10 @@ impl Expr {
                     _ => t,
                 }
             }
-            Expr::Unary(UnOp::Flip, a) => Type { dtype: DType::U8x4, ..a.ty(kernel) },
+            Expr::Unary(UnOp::Flip, a) => {
+                let t = a.ty(kernel);
+                Type { dtype: t.dtype.flipped().unwrap_or(t.dtype), ..t }
+            }
             Expr::Unary(UnOp::Even | UnOp::Odd, a) => Type { dtype: DType::I16x2, ..a.ty(kernel) },
             Expr::Unary(_, a) => a.ty(kernel),
             Expr::Select(c, a, b) => {

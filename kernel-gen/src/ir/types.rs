@@ -142,6 +142,15 @@ impl DType {
         }
     }
 
+    /// The word of bytes with signs if it is one without, and the other way round.
+    pub fn flipped(self) -> Option<DType> {
+        match self {
+            DType::I8x4 => Some(DType::U8x4),
+            DType::U8x4 => Some(DType::I8x4),
+            _ => None,
+        }
+    }
+
     /// Whether it is a word of several integers.
     pub fn is_word(self) -> bool {
         self.word_parts().is_some()

@@ -61,7 +61,8 @@ fn bytes(kernel: &Kernel, buffer: BufferId) -> i64 {
 /// Emits a kernel for the target; gives its source and writes it into the folder.
 fn emit(kernel: &Kernel, symbol: &str, target: &Target, folder: &Path) -> CSource {
     let lowered = lower_for(kernel.clone(), target).unwrap_or_else(|e| panic!("{symbol}: {e}"));
-    let options = COptions { isa: Isa::Aarch64, symbol: symbol.into(), comment: String::new() };
+    let options =
+        COptions { isa: Isa::from_name(&target.name).expect("a level"), symbol: symbol.into(), comment: String::new() };
     let source = c::emit(&lowered, &options).unwrap_or_else(|e| panic!("{symbol}: {e}\n{kernel}"));
     std::fs::write(folder.join(format!("{symbol}.c")), &source.source).expect("the folder can be written to");
     std::fs::write(folder.join(format!("{symbol}.h")), &source.header).expect("the folder can be written to");
@@ -144,6 +145,30 @@ fn run(mut command: Command) {
 
 #[test]
 fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
+    let cpu = ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "depthwise_pointwise", "plain"];
+    on("aarch64", workloads().into_iter().chain(on_integers()), &cpu.map(|name| (name, true)));
+    // These levels have code for integers alone.
+    for level in ["aarch64-dotprod", "aarch64-i8mm"] {
+        on(level, on_integers().into_iter(), &[("integers_cpu", true), ("winograd_integers", false)]);
+    }
+}
+
+/// Products and convolutions of each pair of types, with zero points.
+fn on_integers() -> Vec<Workload> {
+    let keys = [
+        "matmul-i8i8.i32-m7n19k24-nt",
+        "matmul-u8zi8-m5n16k17-nn-bias.requantize",
+        "matmul-i8zu8c.f32-m6n9k20-nn-dequantize",
+        "conv2d-nhwc-u8zi8-n1c16h9w7-o20k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.requantize",
+        "conv2d-nhwc-i8zi8-n2c8h6w5-o12k1x1-s1x1-p0.0.0.0-d1x1-g1-requantize",
+        "conv2d-nchw-u8u8.i32-n1c5h8w9-o6k3x3-s2x2-p1.1.1.1-d1x1-g1",
+        "conv2d-nhwc-u8zi8-n1c3h11w12-o8k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.requantize",
+    ];
+    keys.map(|key| Workload::from_key(key).unwrap_or_else(|e| panic!("{key}: {e}"))).into()
+}
+
+/// All templates for a level on workloads; which of them have to be used, and which must not.
+fn on(level: &str, workloads: impl Iterator<Item = Workload>, wanted: &[(&str, bool)]) {
     let Some(compiler) = tool("KERNEL_GEN_TEST_AARCH64_CC", "aarch64-linux-gnu-gcc") else {
         println!("[SKIP] no aarch64 compiler");
         return;
@@ -152,15 +177,15 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
         println!("[SKIP] no emulator of aarch64");
         return;
     };
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("aarch64");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(level);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder of temporary files");
-    let target = Target::find("aarch64").expect("a built-in target");
+    let target = Target::find(level).expect("a built-in target");
     let registry = Registry::builtin();
     let setup = Setup { target, folder: &folder };
 
     let (mut cases, mut calls, mut input, mut used) = (vec![], String::new(), vec![], BTreeSet::new());
-    for (seed, workload) in workloads().into_iter().enumerate() {
+    for (seed, workload) in workloads.enumerate() {
         workload.validate().unwrap_or_else(|e| panic!("{}: {e}", workload.key()));
         for template in registry.applicable(&workload, target) {
             let default = template.default_config(&workload, target).expect("it applies");
@@ -180,7 +205,7 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
             }
         }
     }
-    println!("{} kernels of {used:?}", cases.len());
+    println!("{level}: {} kernels of {used:?}", cases.len());
 
     let mut sources: Vec<PathBuf> =
         std::fs::read_dir(&folder).expect("it was made").map(|e| e.expect("an entry").path()).collect();
@@ -199,7 +224,11 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
 
     // Warnings are errors here as everywhere.
     let mut command = Command::new(&compiler);
-    command.current_dir(&folder).args(FLAGS).args(Isa::Aarch64.flags()).args(["-Werror", "-static", "-o", "run"]);
+    command
+        .current_dir(&folder)
+        .args(FLAGS)
+        .args(Isa::from_name(level).expect("a level").flags())
+        .args(["-Werror", "-static", "-o", "run"]);
     command.arg("main.c").args(sources.iter().map(name)).arg("-lm");
     run(command);
     let mut command = Command::new(&emulator);
@@ -218,8 +247,7 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
         }
     }
     assert!(rest.is_empty(), "{} bytes too many", rest.len());
-    let cpu = ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "depthwise_pointwise", "plain"];
-    assert!(cpu.iter().all(|t| used.contains(*t)), "{used:?}");
+    assert!(wanted.iter().all(|(name, is_used)| used.contains(*name) == *is_used), "{used:?}");
     // What remains is looked at when something fails; a run that passed leaves nothing.
     let _ = std::fs::remove_dir_all(&folder);
 }

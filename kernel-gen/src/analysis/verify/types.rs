@@ -189,11 +189,11 @@ impl<'k> Types<'k> {
                     UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 | UnOp::Rounded => t.dtype == DType::F32,
-                    UnOp::Flip => t.dtype == DType::I8x4,
+                    UnOp::Flip => t.dtype.flipped().is_some(),
                     UnOp::Even | UnOp::Odd => t.dtype.word_parts() == Some(4),
                 };
                 let t = match op {
-                    UnOp::Flip => Type { dtype: DType::U8x4, ..t },
+                    UnOp::Flip => Type { dtype: t.dtype.flipped().unwrap_or(t.dtype), ..t },
                     UnOp::Even | UnOp::Odd => Type { dtype: DType::I16x2, ..t },
                     _ => t,
                 };

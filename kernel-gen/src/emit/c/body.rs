@@ -23,8 +23,8 @@ pub(super) type Body<'a> = Printer<'a, C>;
 pub(super) struct C {
     /// The level whose vectors are used.
     pub(super) isa: Isa,
-    /// Whether the level adds up products of bytes in one instruction.
-    pub(super) dots: bool,
+    /// The level, with the instructions that it adds to `isa`.
+    pub(super) level: Isa,
     pub(super) places: BTreeMap<BufferId, Place>,
     pub(super) workspace_bytes: i64,
     pub(super) worker_bytes: i64,

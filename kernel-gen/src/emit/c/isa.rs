@@ -22,6 +22,10 @@ pub enum Isa {
     X86_64V3Vnni,
     /// [`Isa::X86_64V4`] with AVX-512 VNNI, likewise.
     X86_64V4Vnni,
+    /// [`Isa::Aarch64`] with dot products of bytes of the same kind.
+    Aarch64Dotprod,
+    /// [`Isa::Aarch64Dotprod`] with dot products of bytes with signs and without.
+    Aarch64I8mm,
 }
 
 impl Stored for Isa {
@@ -36,8 +40,17 @@ impl Stored for Isa {
 
 impl Isa {
     /// All of them.
-    pub const ALL: [Isa; 7] =
-        [Isa::Portable, Isa::X86_64, Isa::X86_64V3, Isa::X86_64V3Vnni, Isa::X86_64V4, Isa::X86_64V4Vnni, Isa::Aarch64];
+    pub const ALL: [Isa; 9] = [
+        Isa::Portable,
+        Isa::X86_64,
+        Isa::X86_64V3,
+        Isa::X86_64V3Vnni,
+        Isa::X86_64V4,
+        Isa::X86_64V4Vnni,
+        Isa::Aarch64,
+        Isa::Aarch64Dotprod,
+        Isa::Aarch64I8mm,
+    ];
 
     /// The name that targets and specs use.
     pub fn name(self) -> &'static str {
@@ -49,6 +62,8 @@ impl Isa {
             Isa::Aarch64 => "aarch64",
             Isa::X86_64V3Vnni => "x86-64-v3-vnni",
             Isa::X86_64V4Vnni => "x86-64-v4-vnni",
+            Isa::Aarch64Dotprod => "aarch64-dotprod",
+            Isa::Aarch64I8mm => "aarch64-i8mm",
         }
     }
 
@@ -69,7 +84,7 @@ impl Isa {
     /// Width of a vector register.
     pub fn vector_bytes(self) -> usize {
         match self {
-            Isa::Portable | Isa::X86_64 | Isa::Aarch64 => 16,
+            Isa::Portable | Isa::X86_64 | Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => 16,
             Isa::X86_64V3 | Isa::X86_64V3Vnni => 32,
             Isa::X86_64V4 | Isa::X86_64V4Vnni => 64,
         }
@@ -80,13 +95,19 @@ impl Isa {
         match self {
             Isa::X86_64V3Vnni => Isa::X86_64V3,
             Isa::X86_64V4Vnni => Isa::X86_64V4,
+            Isa::Aarch64Dotprod | Isa::Aarch64I8mm => Isa::Aarch64,
             other => other,
         }
     }
 
-    /// Whether one instruction adds up four products of bytes.
-    pub(super) fn has_dots(self) -> bool {
-        self != self.vectors()
+    /// Whether one instruction adds up four products of bytes; whether those of each operand have signs.
+    pub(super) fn adds_four_products(self, signed: [bool; 2]) -> bool {
+        match self {
+            Isa::X86_64V3Vnni | Isa::X86_64V4Vnni => signed == [false, true],
+            Isa::Aarch64Dotprod => signed[0] == signed[1],
+            Isa::Aarch64I8mm => true,
+            _ => false,
+        }
     }
 
     /// What the compiler must be told, apart from the flags that all levels share.
@@ -100,6 +121,8 @@ impl Isa {
             Isa::X86_64V3Vnni => &["-march=x86-64-v3", "-mavxvnni"],
             Isa::X86_64V4Vnni => &["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"],
             Isa::Aarch64 => &["-march=armv8-a"],
+            Isa::Aarch64Dotprod => &["-march=armv8.2-a+dotprod"],
+            Isa::Aarch64I8mm => &["-march=armv8.2-a+dotprod+i8mm"],
         }
     }
 
@@ -112,7 +135,7 @@ impl Isa {
     pub fn is_for(self, arch: &str) -> bool {
         match self {
             Isa::Portable => true,
-            Isa::Aarch64 => arch == "aarch64",
+            Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => arch == "aarch64",
             _ => arch == "x86_64",
         }
     }
@@ -139,6 +162,10 @@ impl Isa {
             Isa::X86_64V4Vnni => Isa::X86_64V4.runs_here() && detected!("avx512vnni"),
             #[cfg(target_arch = "aarch64")]
             Isa::Aarch64 => true,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Aarch64Dotprod => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Aarch64I8mm => Isa::Aarch64Dotprod.runs_here() && std::arch::is_aarch64_feature_detected!("i8mm"),
             #[allow(unreachable_patterns)]
             _ => false,
         }
@@ -169,7 +196,7 @@ mod tests {
         let error = Isa::of_target("x86-64-v5").unwrap_err().to_string();
         assert_eq!(
             error,
-            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v3-vnni, x86-64-v4, x86-64-v4-vnni, aarch64, and `x86-64-v5` is none of them"
+            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v3-vnni, x86-64-v4, x86-64-v4-vnni, aarch64, aarch64-dotprod, aarch64-i8mm, and `x86-64-v5` is none of them"
         );
     }
 }

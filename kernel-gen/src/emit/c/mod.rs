@@ -154,7 +154,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
         let registers = registers::files(kernel, isa.vectors(), &phase.body, &mut names)?;
         let own = C {
             isa: isa.vectors(),
-            dots: isa.has_dots(),
+            level: isa,
             places: layout.places.clone(),
             workspace_bytes: layout.workspace_bytes,
             worker_bytes: layout.worker_bytes,

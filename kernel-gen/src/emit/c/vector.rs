@@ -1,5 +1,6 @@
 //! Vector expressions, one register at a time.
 
+use super::Isa;
 use super::body::Body;
 use super::chunk::Chunk;
 use super::phases::Place;
@@ -202,7 +203,9 @@ impl Body<'_> {
             [DType::I16x2, _] => Helper::VectorDot2(v),
             _ => {
                 let signed = words.map(|word| word == DType::I8x4);
-                Helper::VectorDot4(v, signed, self.own.dots && signed == [false, true])
+                // The instructions of Arm are for whole registers.
+                let whole = self.own.isa != Isa::Aarch64 || v.bytes() == 16;
+                Helper::VectorDot4(v, signed, whole && self.own.level.adds_four_products(signed))
             }
         });
         Ok(Value::Vector(Text::new(format!("{dot}({sum}, {x}, {y})"), PRIMARY), v))

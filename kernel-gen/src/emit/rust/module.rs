@@ -206,6 +206,8 @@ fn isa_variant(isa: Isa) -> &'static str {
         Isa::X86_64V3 => "X86_64V3",
         Isa::X86_64V4 => "X86_64V4",
         Isa::Aarch64 => "Aarch64",
+        Isa::Aarch64Dotprod => "Aarch64Dotprod",
+        Isa::Aarch64I8mm => "Aarch64I8mm",
         Isa::X86_64V3Vnni => "X86_64V3Vnni",
         Isa::X86_64V4Vnni => "X86_64V4Vnni",
     }

@@ -300,6 +300,9 @@ pub(super) fn text(prelude: &Prelude<Helper>, isa: Isa, words: &str) -> String {
     if functions.contains("_mm") {
         out.push_str("#include <immintrin.h>\n");
     }
+    if functions.contains("x16_t") {
+        out.push_str("#include <arm_neon.h>\n");
+    }
     out.push('\n');
     out.push_str(words);
     if functions.contains("KG_FN") {

@@ -134,7 +134,7 @@ pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
         Isa::Portable => "",
         Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V3Vnni => "x",
         Isa::X86_64V4 | Isa::X86_64V4Vnni => "v",
-        Isa::Aarch64 => "w",
+        Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => "w",
     };
     let body = match register {
         "" => "  return v;\n".to_string(),
@@ -147,7 +147,7 @@ pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
 pub(super) fn hold_float(isa: Isa) -> String {
     let register = match isa {
         Isa::Portable => return "KG_FN float hold_f32(float x) {\n  return x;\n}\n".into(),
-        Isa::Aarch64 => "w",
+        Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => "w",
         _ => "x",
     };
     format!("KG_FN float hold_f32(float x) {{\n  __asm__(\"\" : \"+{register}\"(x));\n  return x;\n}}\n")
@@ -588,11 +588,22 @@ pub(super) fn of_pairs(name: &str, v: Vector, sign: char) -> String {
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
-/// The same of vectors of words of four bytes. `vpdpbusd` takes bytes without signs times bytes with signs. Without it, pairs of products are added in 16-bit
+/// The same of vectors of words of four bytes. `vpdpbusd` takes bytes without signs times bytes with signs, `sdot` and `udot` of Arm bytes
+/// of one kind, `usdot` of both. Without these, pairs of products are added in 16-bit
 /// lanes by `vpmaddwd`, which has room for them: even and odd bytes apart, as 16-bit numbers. (`vpmaddubsw` would saturate.)
 pub(super) fn vector_dot4(name: &str, v: Vector, signed: [bool; 2], isa: Isa, at_once: bool) -> String {
     let bits = 8 * v.bytes();
     let body = match (prefix(bits), signed) {
+        (_, signed) if at_once && isa == Isa::Aarch64 => {
+            let (function, a, b) = match signed {
+                [true, true] => ("vdotq_s32", "(int8x16_t)a", "(int8x16_t)b"),
+                [false, false] => ("vdotq_u32", "(uint8x16_t)a", "(uint8x16_t)b"),
+                [false, true] => ("vusdotq_s32", "(uint8x16_t)a", "(int8x16_t)b"),
+                [true, false] => ("vusdotq_s32", "(uint8x16_t)b", "(int8x16_t)a"),
+            };
+            let sums = if signed == [false; 2] { "uint32x4_t" } else { "int32x4_t" };
+            format!("  return ({v}){function}(({sums})sum, {a}, {b});\n")
+        }
         (Some(mm), [false, true]) if at_once => {
             let encoded = if isa == Isa::X86_64V3 { "dpbusd_avx_epi32" } else { "dpbusd_epi32" };
             format!("  return ({v}){mm}_{encoded}((__m{bits}i)sum, (__m{bits}i)a, (__m{bits}i)b);\n")

@@ -160,9 +160,9 @@ impl Input<'_> {
             return b.for_("column", p.w, |b, column| {
                 let read = |word: &Expr| Expr::load(x, vec![image.clone(), row.clone(), column.into(), word.clone()]);
                 match p.words {
-                    Words::Bytes => self.each_vector_of_row(b, p.all_words(), |b, word, _| {
+                    Words::Bytes(_) => self.each_vector_of_row(b, p.all_words(), |b, word, _| {
                         let value = read(&word);
-                        let value = if p.dtype == DType::I8 { Expr::un(UnOp::Flip, value) } else { value };
+                        let value = if p.input_offset() == 0 { value } else { Expr::un(UnOp::Flip, value) };
                         b.store(packed, at(column.into(), word), value);
                     }),
                     Words::Pairs => b.for_("group", p.groups, |b, group| {

@@ -341,7 +341,7 @@ impl Build<'_> {
                 });
                 if let Some(inputs) = sums.of_inputs {
                     let ones = match p.words {
-                        Words::Bytes => Expr::Int(0x0101_0101).cast(DType::I8x4),
+                        Words::Bytes(_) => Expr::Int(0x0101_0101).cast(DType::I8x4),
                         Words::Pairs => Expr::Int(0x0001_0001).cast(DType::I16x2),
                     };
                     self.each_vector(b, self.tiles.lanes, |b, c, _| {

@@ -10,7 +10,8 @@
 //!     y[..]                  = epilogue(sums - zero point * sum of the weights)
 //! ```
 //! `vpdpbusd`, the instruction for words of four bytes on x86, takes unsigned times signed bytes. Signed inputs become unsigned by 128
-//! more, which is 128 more of their zero point; unsigned weights signed by 128 less. Levels without it have words of two integers of 16
+//! more, which is 128 more of their zero point; unsigned weights signed by 128 less. `sdot` of Arm takes signed ones, so unsigned inputs
+//! become signed there; `usdot` takes inputs as they are. Levels without it have words of two integers of 16
 //! bits, which bytes are widened to as they are, and `vpmaddwd`: 32 products a cycle where two units multiply, as many as by
 //! `vpmaddubsw`, whose sums of two saturate. The sums are exact whatever the order, so zero points are taken account of at the
 //! end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
@@ -26,6 +27,7 @@ use self::problem::{Problem, Words};
 use super::tile::{
     MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
 };
+use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cpu, Target};
@@ -45,13 +47,24 @@ const WANTED_TASKS: i64 = 16;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
-    let words = if has_dots(cpu) { Words::Bytes } else { Words::Pairs };
-    Ok((Problem::of(w, words)?, cpu))
+    Ok((Problem::of(w, words(w, cpu))?, cpu))
+}
+
+/// What is multiplied at a time. Instructions of x86 take inputs without signs, the first ones of Arm inputs with signs, as weights have
+/// them, and later ones both.
+fn words(w: &Workload, cpu: &Cpu) -> Words {
+    let has = |feature: &str| cpu.features.iter().any(|f| f == feature);
+    match has("avx512vnni") || has("avxvnni") {
+        true => Words::Bytes(DType::U8),
+        false if has("i8mm") => Words::Bytes(w.dtype),
+        false if has("dotprod") => Words::Bytes(DType::I8),
+        false => Words::Pairs,
+    }
 }
 
 /// Whether one instruction of the level adds up four products.
 fn has_dots(cpu: &Cpu) -> bool {
-    cpu.features.iter().any(|f| ["avx512vnni", "avxvnni"].contains(&f.as_str()))
+    cpu.features.iter().any(|f| ["avx512vnni", "avxvnni", "dotprod"].contains(&f.as_str()))
 }
 
 /// Whether sums and operands fit the registers: the weights, a pixel, and, where products and sums are two instructions, a product.

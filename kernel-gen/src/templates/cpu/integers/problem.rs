@@ -25,8 +25,8 @@ pub(super) enum Order {
 /// What a word holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Words {
-    /// Four bytes, of inputs without signs and of weights with signs.
-    Bytes,
+    /// Four bytes, of inputs of this type and of weights with signs.
+    Bytes(DType),
     /// Two integers of 16 bits, which hold either.
     Pairs,
 }
@@ -116,7 +116,7 @@ impl Problem {
             words,
             dtype: w.dtype,
             input_zero: w.quant.input_zero,
-            weight_offset: if words == Words::Bytes && w.quant.weight == DType::U8 { 128 } else { 0 },
+            weight_offset: if words != Words::Pairs && w.quant.weight == DType::U8 { 128 } else { 0 },
             weight_zero: w.quant.weight_zero,
         };
         let problem = match w.op {
@@ -227,7 +227,7 @@ impl Problem {
     /// Channels of a word.
     pub(super) fn of_word(&self) -> i64 {
         match self.words {
-            Words::Bytes => 4,
+            Words::Bytes(_) => 4,
             Words::Pairs => 2,
         }
     }
@@ -246,15 +246,19 @@ impl Problem {
         }
     }
 
-    /// What is added to inputs so that they have no signs.
+    /// What is added to inputs so that they are of the type that is multiplied.
     pub(super) fn input_offset(&self) -> i64 {
-        if self.words == Words::Bytes && self.dtype == DType::I8 { 128 } else { 0 }
+        match (self.words, self.dtype) {
+            (Words::Bytes(DType::U8), DType::I8) => 128,
+            (Words::Bytes(DType::I8), DType::U8) => -128,
+            _ => 0,
+        }
     }
 
     /// Types of the words of inputs and of weights.
     pub(super) fn word_types(&self) -> [DType; 2] {
         match self.words {
-            Words::Bytes => [DType::U8x4, DType::I8x4],
+            Words::Bytes(input) => [input.word().expect("bytes"), DType::I8x4],
             Words::Pairs => [DType::I16x2; 2],
         }
     }
@@ -287,11 +291,7 @@ impl Problem {
 
     /// Whether kernels read the input as it is.
     pub(super) fn reads_in_place(&self) -> bool {
-        self.words == Words::Bytes
-            && self.unfolded.is_none()
-            && self.has_words()
-            && self.dtype == DType::U8
-            && self.padding == [0; 4]
+        self.words == Words::Bytes(self.dtype) && self.has_words() && self.padding == [0; 4]
     }
 
     /// Whether sums of the input's elements matter: those of weights with zero points do not vanish.
