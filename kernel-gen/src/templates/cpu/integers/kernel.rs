@@ -19,23 +19,10 @@ pub(super) struct Tiles {
     pub(super) vectors: i64,
     /// Tiles of pixels of a task.
     pub(super) block: i64,
-    /// Pieces of a sum; all tiles of a task come to one before the next.
-    pub(super) pieces: i64,
-    /// What neighbouring tasks have in common.
-    pub(super) shared: Shared,
     /// Lanes of a vector.
     pub(super) lanes: i64,
     /// Whether weights are asked for before they are needed.
     pub(super) ahead: bool,
-}
-
-/// What neighbouring tasks have in common, and find in a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shared {
-    /// The weights of a tile of channels.
-    Weights,
-    /// The inputs of a block of pixels.
-    Pixels,
 }
 
 /// How many words weights of so many channels are asked for ahead: what processors fetch ahead by themselves ends with the page, which
@@ -197,100 +184,46 @@ impl Build<'_> {
         b.loop_("task", p.sets() * channel_tiles * parts, LoopKind::Parallel, |b, task| {
             let set = Expr::from(b.let_("set", Expr::from(task).floor_div(channel_tiles * parts)));
             let of_set = Expr::from(task).floor_mod(channel_tiles * parts);
-            let (channel_tile, part) = match tiles.shared {
-                Shared::Weights => (of_set.clone().floor_div(parts), of_set.floor_mod(parts)),
-                Shared::Pixels => (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles)),
-            };
+            // Neighbours have the pixels in common.
+            let (channel_tile, part) = (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles));
             let channel_tile = Expr::from(b.let_("co_t", channel_tile));
             let part = Expr::from(b.let_("part", part));
             let image =
                 if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
             let first = Expr::from(b.let_("first", part.floor_mod(blocks) * tiles.block));
             let task = Task { x, set, channel_tile, image };
-            let block = |b: &mut KernelBuilder, piece: &Piece| {
-                b.for_("of_block", tiles.block, |b, of| {
-                    let tile = Expr::from(b.let_("tile", first.clone() + of));
-                    let place = Place { task: &task, of: of.into(), first: tile.clone() * tiles.rows };
-                    let (whole, rest) = (p.pixels() / tiles.rows, p.pixels() % tiles.rows);
-                    let body = |b: &mut KernelBuilder| match (whole, rest) {
-                        (0, rest) => self.tile(b, &place, piece, rest),
-                        (_, 0) => self.tile(b, &place, piece, tiles.rows),
-                        _ => b.if_else(
-                            tile.clone().lt(whole),
-                            |b| self.tile(b, &place, piece, tiles.rows),
-                            |b| self.tile(b, &place, piece, rest),
-                        ),
-                    };
-                    b.when((all % tiles.block != 0).then(|| tile.clone().lt(all)), body);
-                });
-            };
-            self.each_piece(b, block);
-        });
-    }
-
-    /// Visits the pieces of a sum.
-    fn each_piece(&self, b: &mut KernelBuilder, body: impl Fn(&mut KernelBuilder, &Piece)) {
-        let (p, tiles) = (self.p, self.tiles);
-        let ([kh, kw], words) = (p.taps, p.words());
-        if tiles.pieces == 1 {
-            return body(b, &Piece { taps: [Axis::all(kh), Axis::all(kw)], words: Axis::all(words), kept: None });
-        }
-        let shape = [tiles.block, tiles.rows, tiles.channels()];
-        let buffer = b.alloc("partial", DType::I32, &shape, Scope::Local);
-        let parts = tiles.pieces / (kh * kw);
-        b.for_("piece_kh", kh, |b, v_kh| {
-            if parts == 0 {
-                let kept = Kept { buffer, piece: v_kh.into(), last: kh - 1 };
-                let taps = [Axis::one(v_kh), Axis::all(kw)];
-                return body(b, &Piece { taps, words: Axis::all(words), kept: Some(kept) });
-            }
-            b.for_("piece_kw", kw, |b, v_kw| {
-                b.for_("piece_words", parts, |b, part| {
-                    let number = (v_kh * kw + v_kw) * parts + part;
-                    let kept = Kept { buffer, piece: number, last: tiles.pieces - 1 };
-                    let taps = [Axis::one(v_kh), Axis::one(v_kw)];
-                    let of_part = words / parts;
-                    body(b, &Piece { taps, words: Axis { first: part * of_part, count: of_part }, kept: Some(kept) });
-                });
+            b.for_("of_block", tiles.block, |b, of| {
+                let tile = Expr::from(b.let_("tile", first.clone() + of));
+                let place = Place { task: &task, first: tile.clone() * tiles.rows };
+                let (whole, rest) = (p.pixels() / tiles.rows, p.pixels() % tiles.rows);
+                let body = |b: &mut KernelBuilder| match (whole, rest) {
+                    (0, rest) => self.tile(b, &place, rest),
+                    (_, 0) => self.tile(b, &place, tiles.rows),
+                    _ => b.if_else(
+                        tile.clone().lt(whole),
+                        |b| self.tile(b, &place, tiles.rows),
+                        |b| self.tile(b, &place, rest),
+                    ),
+                };
+                b.when((all % tiles.block != 0).then(|| tile.clone().lt(all)), body);
             });
         });
     }
 
-    /// A piece of the sums of some pixels by a tile of channels.
-    fn tile(&self, b: &mut KernelBuilder, place: &Place, piece: &Piece, rows: i64) {
+    /// The sums of some pixels by a tile of channels.
+    fn tile(&self, b: &mut KernelBuilder, place: &Place, rows: i64) {
         let (p, width, lanes) = (self.p, self.tiles.channels(), self.tiles.lanes);
         let sums = b.alloc("sums", DType::I32, &[rows, width], Scope::Register);
         let of_inputs = p.sums_inputs().then(|| b.alloc("input_sums", DType::I32, &[rows, lanes], Scope::Register));
         let sums = Sums { rows, sums, of_inputs };
-        let begin = |b: &mut KernelBuilder| {
-            self.each_sum(b, rows, width, |b, r, c, _| {
-                b.store(sums.sums, vec![r.into(), c.clone()], self.first(place.task, &c));
-            });
-        };
-        let kept_at = |kept: &Kept, r: VarId, c: Expr| (kept.buffer, vec![place.of.clone(), r.into(), c]);
-        match &piece.kept {
-            None => begin(b),
-            Some(kept) => b.if_else(kept.piece.clone().eq(0), begin, |b| {
-                self.each_sum(b, rows, width, |b, r, c, _| {
-                    let (buffer, at) = kept_at(kept, r, c.clone());
-                    b.store(sums.sums, vec![r.into(), c], Expr::load(buffer, at));
-                });
-            }),
-        }
+        self.each_sum(b, rows, width, |b, r, c, _| {
+            b.store(sums.sums, vec![r.into(), c.clone()], self.first(place.task, &c));
+        });
         if let Some(inputs) = of_inputs {
             self.each_sum(b, rows, lanes, |b, r, c, _| b.store(inputs, vec![r.into(), c], int(0)));
         }
-        self.terms(b, place, piece, &sums);
-        let finish = |b: &mut KernelBuilder| self.finish(b, place, &sums);
-        match &piece.kept {
-            None => finish(b),
-            Some(kept) => b.if_else(kept.piece.clone().eq(kept.last), finish, |b| {
-                self.each_sum(b, rows, width, |b, r, c, _| {
-                    let (buffer, at) = kept_at(kept, r, c.clone());
-                    b.store(buffer, at, Expr::load(sums.sums, vec![r.into(), c]));
-                });
-            }),
-        }
+        self.terms(b, place, &sums);
+        self.finish(b, place, &sums);
     }
 
     /// Visits `count` neighbours of each row of a tile in vectors.
@@ -306,8 +239,8 @@ impl Build<'_> {
         });
     }
 
-    /// Adds the products of a piece.
-    fn terms(&self, b: &mut KernelBuilder, place: &Place, piece: &Piece, sums: &Sums) {
+    /// Adds all products.
+    fn terms(&self, b: &mut KernelBuilder, place: &Place, sums: &Sums) {
         let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
         let Task { x, set, channel_tile, image } = place.task;
         // Where the pixels of the output lie: once for all terms.
@@ -322,13 +255,13 @@ impl Build<'_> {
                     .map(|(name, value)| b.let_(name, value).into())
             })
             .collect();
-        let step = |b: &mut KernelBuilder, [kh, kw, q]: [Expr; 3]| {
-            let term = (kh.clone() * p.taps[1] + kw.clone()) * p.words() + q.clone();
-            let of_group = if p.batched { q } else { set.clone() * p.words() + q };
+        let step = |b: &mut KernelBuilder, [kh, kw, q]: [VarId; 3]| {
+            let term = (kh * p.taps[1] + kw) * p.words() + q;
+            let of_group = if p.batched { Expr::from(q) } else { set.clone() * p.words() + q };
             for (r, [oh, ow]) in pixels.iter().enumerate() {
                 let r = Expr::Int(r as i64);
-                let ih = oh.clone() * p.stride[0] + kh.clone() * p.dilation[0];
-                let iw = ow.clone() * p.stride[1] + kw.clone() * p.dilation[1];
+                let ih = oh.clone() * p.stride[0] + kh * p.dilation[0];
+                let iw = ow.clone() * p.stride[1] + kw * p.dilation[1];
                 let index = match p.x {
                     Channels::First => vec![image.clone(), ih, of_group.clone(), iw],
                     Channels::Last => vec![image.clone(), ih, iw, of_group.clone()],
@@ -351,16 +284,9 @@ impl Build<'_> {
                 }
             }
         };
-        let [rows, columns] = &piece.taps;
-        b.nest(&[("kh", rows.count), ("kw", columns.count)], |b, v| {
-            let at =
-                |q: VarId| [rows.first.clone() + v[0], columns.first.clone() + v[1], piece.words.first.clone() + q];
-            match self.tiles.ahead {
-                true => {
-                    b.for_fetching("word", piece.words.count, fetch_ahead(width), |b, q| step(b, at(q)));
-                }
-                false => b.for_("word", piece.words.count, |b, q| step(b, at(q))),
-            }
+        b.nest(&[("kh", p.taps[0]), ("kw", p.taps[1])], |b, v| match self.tiles.ahead {
+            true => b.for_fetching("word", p.words(), fetch_ahead(width), |b, q| step(b, [v[0], v[1], q])),
+            false => b.for_("word", p.words(), |b, q| step(b, [v[0], v[1], q])),
         });
     }
 
@@ -417,8 +343,6 @@ struct Task {
 /// Where a tile of outputs lies.
 struct Place<'a> {
     task: &'a Task,
-    /// Which one of its block it is.
-    of: Expr,
     /// The first pixel.
     first: Expr,
 }
@@ -430,37 +354,4 @@ struct Sums {
     sums: BufferId,
     /// Sums of the inputs of each pixel.
     of_inputs: Option<BufferId>,
-}
-
-/// Some of the terms of a sum.
-struct Piece {
-    /// Rows and columns of taps.
-    taps: [Axis; 2],
-    words: Axis,
-    /// Where sums are kept between pieces.
-    kept: Option<Kept>,
-}
-
-/// A run of taps or words.
-struct Axis {
-    first: Expr,
-    count: i64,
-}
-
-impl Axis {
-    fn all(count: i64) -> Axis {
-        Axis { first: Expr::Int(0), count }
-    }
-
-    fn one(first: VarId) -> Axis {
-        Axis { first: first.into(), count: 1 }
-    }
-}
-
-/// Sums of the pieces so far.
-struct Kept {
-    buffer: BufferId,
-    /// The number of the piece, and that of the last one.
-    piece: Expr,
-    last: i64,
 }

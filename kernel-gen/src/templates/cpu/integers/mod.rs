@@ -22,7 +22,7 @@ mod kernel;
 mod problem;
 pub mod winograd;
 
-use self::kernel::{Shared, Tiles, build, pack};
+use self::kernel::{Tiles, build, pack};
 use self::problem::{Problem, Words};
 use super::tile::{
     MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
@@ -34,9 +34,8 @@ use crate::target::{Cpu, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::Workload;
 
-/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task, `pieces` of
-/// a sum, one of which all tiles of a task have before the next; what neighbouring tasks have in common is `shared`: `weights` or
-/// `pixels`; `fetch` whether weights are asked for on `demand` or `ahead`.
+/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task, whose
+/// neighbours have the same pixels and other channels; `fetch` whether weights are asked for on `demand` or `ahead`.
 pub struct IntegersCpu;
 
 /// Most pixels of a tile.
@@ -87,56 +86,31 @@ fn default_tile(p: &Problem, cpu: &Cpu) -> RegisterTile {
     all.filter(useful).min_by(|a, b| cycles(a).total_cmp(&cycles(b))).unwrap_or(RegisterTile { rows: 1, vectors: 1 })
 }
 
-/// Bytes of the weights of a tile of channels.
-fn panel_bytes(p: &Problem, tiles: &Tiles) -> i64 {
-    4 * p.packed_weights(tiles.channels())[2] * tiles.channels()
-}
-
-/// Whether sums that are kept between pieces stay in the second-level cache.
-fn keeps_few(tiles: &Tiles, cpu: &Cpu) -> bool {
-    tiles.pieces == 1 || 4 * tiles.block * tiles.rows * tiles.channels() <= cpu.l2_bytes / 2
-}
-
 /// Cycles of one core.
 fn cycles(p: &Problem, cpu: &Cpu, tiles: &Tiles) -> f64 {
     let tile = RegisterTile { rows: tiles.rows, vectors: tiles.vectors };
-    let (images, steps) = ((p.n * p.groups) as f64, (p.taps[0] * p.taps[1] * p.words()) as f64);
-    // Cycles for a vector that comes from the cache where so many bytes live, beyond those of a load.
-    let wait = |bytes: i64| match bytes {
-        b if b <= cpu.l1_bytes * 3 / 4 => 0.0,
-        b if b <= cpu.l2_bytes * 3 / 4 => 0.7,
-        _ => 1.5,
-    };
-    let [all, channel_tiles] = [ceil_div(p.pixels(), tiles.rows), ceil_div(p.co, tiles.channels())];
-    let blocks = ceil_div(all, tiles.block);
-    // Each tile of pixels reads a panel of weights, which is there from the tile before if its piece is small.
-    let piece = panel_bytes(p, tiles) / tiles.pieces;
-    let of_panel = if tiles.block > 1 { wait(piece) } else { wait(2 * cpu.l2_bytes) };
-    let weights = (all * channel_tiles * tiles.vectors) as f64 * steps * of_panel;
-    // What neighbouring tasks do not share comes from farther away, once a task.
-    let inputs = p.packed_shape().iter().product::<i64>() / p.n.max(1);
-    let tasks = (blocks * channel_tiles) as f64;
-    let vector = cpu.vector_bytes;
-    let streams = match tiles.shared {
-        Shared::Weights => (4 * inputs / blocks / vector) as f64 * wait(4 * inputs),
-        Shared::Pixels => (panel_bytes(p, tiles) / vector) as f64 * wait(panel_bytes(p, tiles) * channel_tiles),
-    };
-    let kept = (tiles.pieces - 1) as f64 * (all * channel_tiles * tiles.rows * tiles.vectors) as f64 * 1.5;
+    let steps = (p.taps[0] * p.taps[1] * p.words()) as f64;
+    let all = ceil_div(p.pixels(), tiles.rows);
     let sums = cover_cycles(p.pixels(), p.co, tile, cpu) * steps;
+    let inputs = p.packed_shape().iter().product::<i64>() / p.n.max(1);
     let packed = if p.reads_in_place() { 0.0 } else { inputs as f64 / cpu.f32_lanes() as f64 * 2.0 };
     let outputs = (p.pixels() * p.co / cpu.f32_lanes()) as f64 * 4.0;
-    // A last block that is not full, and what a tile takes to begin and to end.
-    let idle = (blocks * tiles.block) as f64 / all as f64;
-    images * (sums * (0.99 + 0.01 * idle) + weights + streams * tasks + kept + outputs + packed)
+    // A last block that is not full, what a tile takes to begin and to end, and inputs that leave the cache between tiles of channels.
+    let idle = (ceil_div(all, tiles.block) * tiles.block) as f64 / all as f64;
+    let away = if block_bytes(p, tiles.rows * tiles.block) <= cpu.l2_bytes / 2 { 0.0 } else { 0.04 };
+    (p.n * p.groups) as f64 * (sums * (0.99 + 0.01 * idle + away) + outputs + packed)
+}
+
+/// Bytes of the inputs of so many pixels.
+fn block_bytes(p: &Problem, pixels: i64) -> i64 {
+    4 * pixels.min(p.pixels()) * p.stride[0] * p.stride[1] * p.words()
 }
 
 /// A config with a type.
 fn tiles_of(config: &Config, cpu: &Cpu) -> Result<Tiles, ConfigError> {
-    let [rows, vectors, block, pieces] = ["rows", "vectors", "block", "pieces"].map(|knob| config.int(knob));
+    let [rows, vectors, block] = ["rows", "vectors", "block"].map(|knob| config.int(knob));
     let ahead = config.str("fetch")? == "ahead";
-    let shared = if config.str("shared")? == "pixels" { Shared::Pixels } else { Shared::Weights };
-    let lanes = cpu.f32_lanes();
-    Ok(Tiles { rows: rows?, vectors: vectors?, block: block?, pieces: pieces?, shared, lanes, ahead })
+    Ok(Tiles { rows: rows?, vectors: vectors?, block: block?, lanes: cpu.f32_lanes(), ahead })
 }
 
 impl Template for IntegersCpu {
@@ -158,19 +132,14 @@ impl Template for IntegersCpu {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (p, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (registers, caches) = (cpu.clone(), cpu.clone());
+        let registers = cpu.clone();
         Ok(Space::builder()
             .knob("rows", even_tiles(p.pixels(), MAX_ROWS))
             .knob("vectors", 1..=ceil_div(p.co, cpu.f32_lanes()).min(MAX_VECTORS))
             .knob("block", worth_trying(even_tiles(p.pixels(), i64::MAX)))
-            .knob("pieces", p.pieces())
-            .knob("shared", ["weights", "pixels"])
             .knob("fetch", ["demand", "ahead"])
             .filter("sums and operands fit the vector registers", move |c| {
                 matches!((c.int("rows"), c.int("vectors")), (Ok(rows), Ok(vectors)) if fits(RegisterTile { rows, vectors }, &registers))
-            })
-            .filter("sums between pieces fit the cache", move |c| {
-                tiles_of(c, &caches).is_ok_and(|tiles| keeps_few(&tiles, &caches))
             })
             .build()?)
     }
@@ -182,29 +151,10 @@ impl Template for IntegersCpu {
         let others = p.n * p.groups * ceil_div(p.co, vectors * cpu.f32_lanes());
         let wanted = ceil_div(all, ceil_div(WANTED_TASKS, others));
         let sizes = worth_trying(even_tiles(p.pixels(), i64::MAX));
-        let mut best: Option<(f64, Tiles)> = None;
-        for block in sizes.iter().copied().filter(|size| *size <= wanted.max(1)) {
-            for pieces in p.pieces() {
-                for shared in [Shared::Weights, Shared::Pixels] {
-                    let tiles = Tiles { rows, vectors, block, pieces, shared, lanes: cpu.f32_lanes(), ahead: true };
-                    if !keeps_few(&tiles, cpu) {
-                        continue;
-                    }
-                    let cycles = cycles(&p, cpu, &tiles);
-                    if best.is_none_or(|(least, _)| cycles <= least) {
-                        best = Some((cycles, tiles));
-                    }
-                }
-            }
-        }
-        let (_, tiles) = best.ok_or_else(|| TemplateError::Limit("no register tile fits".into()))?;
-        Ok(Config::new()
-            .with("rows", rows)
-            .with("vectors", vectors)
-            .with("block", tiles.block)
-            .with("pieces", tiles.pieces)
-            .with("shared", if tiles.shared == Shared::Pixels { "pixels" } else { "weights" })
-            .with("fetch", "ahead"))
+        // Of the blocks that leave enough tasks the largest whose inputs stay in the cache for all tiles of channels.
+        let stays = |size: &i64| *size <= wanted && block_bytes(&p, rows * size) <= cpu.l2_bytes / 2;
+        let block = sizes.iter().copied().filter(stays).max().unwrap_or(1);
+        Ok(Config::new().with("rows", rows).with("vectors", vectors).with("block", block).with("fetch", "ahead"))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -211,19 +211,6 @@ impl Problem {
         self.oh * self.ow
     }
 
-    /// Into how many pieces a sum may be cut: one, rows of taps, taps, and equal parts of these.
-    pub(super) fn pieces(&self) -> Vec<i64> {
-        let [kh, kw] = self.taps;
-        if self.sums_inputs() {
-            return vec![1];
-        }
-        let parts = (1..=self.words()).filter(|parts| self.words() % parts == 0).map(|parts| kh * kw * parts);
-        let mut all: Vec<i64> = [1, kh].into_iter().chain(parts).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
     /// Channels of a word.
     pub(super) fn of_word(&self) -> i64 {
         match self.words {
