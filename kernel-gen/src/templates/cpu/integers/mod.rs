@@ -19,15 +19,16 @@
 pub mod depthwise;
 mod input;
 mod kernel;
+mod level;
 mod problem;
 pub mod winograd;
 
 use self::kernel::{Tiles, build, pack};
-use self::problem::{Problem, Words};
+use self::level::{fits, words};
+use self::problem::Problem;
 use super::tile::{
     MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
 };
-use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cpu, Target};
@@ -46,42 +47,20 @@ const WANTED_TASKS: i64 = 16;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
-    Ok((Problem::of(w, words(w, cpu))?, cpu))
-}
-
-/// What is multiplied at a time. Instructions of x86 take inputs without signs, the first ones of Arm inputs with signs, as weights have
-/// them, and later ones both.
-fn words(w: &Workload, cpu: &Cpu) -> Words {
-    let has = |feature: &str| cpu.features.iter().any(|f| f == feature);
-    match has("avx512vnni") || has("avxvnni") {
-        true => Words::Bytes(DType::U8),
-        false if has("i8mm") => Words::Bytes(w.dtype),
-        false if has("dotprod") => Words::Bytes(DType::I8),
-        false => Words::Pairs,
-    }
-}
-
-/// Whether one instruction of the level adds up four products.
-fn has_dots(cpu: &Cpu) -> bool {
-    cpu.features.iter().any(|f| ["avx512vnni", "avxvnni", "dotprod"].contains(&f.as_str()))
-}
-
-/// Whether sums and operands fit the registers: the weights, a pixel, and, where products and sums are two instructions, a product.
-fn fits(tile: RegisterTile, cpu: &Cpu) -> bool {
-    let beside = if has_dots(cpu) { 1 } else { 2 };
-    tile.rows * tile.vectors + tile.vectors + beside <= cpu.vector_registers
+    Ok((Problem::of(w, words(w.dtype, cpu))?, cpu))
 }
 
 /// The tile that a default takes.
 fn default_tile(p: &Problem, cpu: &Cpu) -> RegisterTile {
     let best = best_tile(p.pixels(), p.co, MAX_ROWS, cpu);
-    if fits(best, cpu) {
+    if fits(best, p.words, cpu) {
         return best;
     }
     let all = even_tiles(p.pixels(), MAX_ROWS)
         .into_iter()
         .flat_map(|rows| (1..=MAX_VECTORS).map(move |vectors| RegisterTile { rows, vectors }));
-    let useful = |t: &RegisterTile| fits(*t, cpu) && (t.vectors == 1 || (t.vectors - 1) * cpu.f32_lanes() < p.co);
+    let useful =
+        |t: &RegisterTile| fits(*t, p.words, cpu) && (t.vectors == 1 || (t.vectors - 1) * cpu.f32_lanes() < p.co);
     let cycles = |t: &RegisterTile| cover_cycles(p.pixels(), p.co, *t, cpu);
     all.filter(useful).min_by(|a, b| cycles(a).total_cmp(&cycles(b))).unwrap_or(RegisterTile { rows: 1, vectors: 1 })
 }
@@ -132,14 +111,14 @@ impl Template for IntegersCpu {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (p, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let registers = cpu.clone();
+        let (words, registers) = (p.words, cpu.clone());
         Ok(Space::builder()
             .knob("rows", even_tiles(p.pixels(), MAX_ROWS))
             .knob("vectors", 1..=ceil_div(p.co, cpu.f32_lanes()).min(MAX_VECTORS))
             .knob("block", worth_trying(even_tiles(p.pixels(), i64::MAX)))
             .knob("fetch", ["demand", "ahead"])
             .filter("sums and operands fit the vector registers", move |c| {
-                matches!((c.int("rows"), c.int("vectors")), (Ok(rows), Ok(vectors)) if fits(RegisterTile { rows, vectors }, &registers))
+                matches!((c.int("rows"), c.int("vectors")), (Ok(rows), Ok(vectors)) if fits(RegisterTile { rows, vectors }, words, &registers))
             })
             .build()?)
     }

@@ -18,8 +18,8 @@
 
 use super::input::{Input, int, word};
 use super::kernel::fetch_ahead;
+use super::level::{fits, words};
 use super::problem::{Channels, Problem, Words};
-use super::{fits, has_dots};
 use crate::integer::{ceil_div, round_up};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
@@ -68,7 +68,7 @@ const MAX_ROWS: i64 = 14;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
-    if has_dots(cpu) {
+    if words(w.dtype, cpu) != Words::Pairs {
         return Err("for levels without an instruction that adds up four products".into());
     }
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
@@ -161,7 +161,7 @@ impl Cut<'_> {
         is_even_tile(self.grid()[0], tile_rows)
             && is_even_tile(self.tiles(), rows)
             && self.co_tiles() % groups == 0
-            && fits(RegisterTile { rows, vectors }, cpu)
+            && fits(RegisterTile { rows, vectors }, Words::Pairs, cpu)
     }
 
     /// Cycles of one core.
