@@ -14,9 +14,12 @@ pub(super) fn round_to(v: f64, dtype: DType) -> f64 {
             if rounded.abs() > 65504.0 { f64::INFINITY.copysign(rounded) } else { rounded }
         }
         DType::Bf16 => to_bf16(v as f32),
-        DType::E4m3 => to_few_bits(v as f32, 3, -6).clamp(-448.0, 448.0),
-        DType::E5m2 => to_few_bits(v as f32, 2, -14).clamp(-57344.0, 57344.0),
-        _ => v,
+        _ => match dtype.format() {
+            Some(of) => {
+                to_few_bits(v as f32, of.fraction_bits as i32, of.least_exponent()).clamp(-of.largest, of.largest)
+            }
+            None => v,
+        },
     }
 }
 

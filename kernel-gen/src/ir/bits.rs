@@ -1,6 +1,6 @@
 //! Numbers of 16 and 8 bits.
 
-use super::DType;
+use super::{DType, FloatFormat};
 
 /// binary16 of a float, rounded to nearest even.
 pub fn f16_bits(v: f32) -> u16 {
@@ -46,14 +46,14 @@ pub fn bf16_bits(v: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// The fraction bits of a float of eight bits, and the bias of its exponent; of a float of another type those of `e5m2`.
-fn format_of(dtype: DType) -> (u32, u32) {
-    if dtype == DType::E4m3 { (3, 7) } else { (2, 15) }
+/// The format of a float of eight bits.
+fn of_f8(dtype: DType) -> FloatFormat {
+    dtype.format().filter(|_| dtype.is_f8()).expect("a float of eight bits")
 }
 
 /// The value of the bits of an `e4m3` or `e5m2`.
 pub fn f8_value(dtype: DType, h: u8) -> f32 {
-    let (fraction_bits, bias) = format_of(dtype);
+    let FloatFormat { fraction_bits, bias, .. } = of_f8(dtype);
     let sign = if h & 0x80 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (u32::from(h & 0x7f) >> fraction_bits, u32::from(h) & ((1 << fraction_bits) - 1));
     match (dtype, exponent, fraction) {
@@ -67,13 +67,12 @@ pub fn f8_value(dtype: DType, h: u8) -> f32 {
 
 /// The bits of an `e4m3` or `e5m2` of a float, rounded to nearest even; what is beyond the largest finite number becomes that.
 pub fn f8_bits(dtype: DType, v: f32) -> u8 {
-    let (fraction_bits, bias) = format_of(dtype);
+    let FloatFormat { fraction_bits, bias, largest } = of_f8(dtype);
     let sign = if v.is_sign_negative() { 0x80 } else { 0 };
     if v.is_nan() {
         return sign | 0x7f;
     }
-    let largest = if dtype == DType::E4m3 { 448.0f32 } else { 57344.0 };
-    let magnitude = v.abs().min(largest).to_bits();
+    let magnitude = v.abs().min(largest as f32).to_bits();
     let drop = 23 - fraction_bits;
     if magnitude < (128 - bias) << 23 {
         // Adding a number whose last place is that of a subnormal rounds to it.

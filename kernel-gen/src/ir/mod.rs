@@ -48,4 +48,4 @@ pub use instruction::GpuTiles;
 pub use kernel::{First, Kernel, Size, Var};
 pub use lanes::LaneOp;
 pub use stmt::{Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt};
-pub use types::{BufferId, DType, Type, Unit, VarId};
+pub use types::{BufferId, DType, FloatFormat, Type, Unit, VarId};

@@ -39,6 +39,29 @@ pub enum DType {
     Bool,
 }
 
+/// How the bits of a float are divided: a sign, an exponent, which is more by a bias, and a fraction.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FloatFormat {
+    /// Bits of the fraction.
+    pub fraction_bits: u32,
+    /// What is added to exponents.
+    pub bias: u32,
+    /// The largest finite number.
+    pub largest: f64,
+}
+
+impl FloatFormat {
+    /// The exponent of the smallest number with all fraction bits.
+    pub fn least_exponent(self) -> i32 {
+        1 - self.bias as i32
+    }
+
+    /// The smallest number above zero.
+    pub fn smallest(self) -> f64 {
+        2f64.powi(self.least_exponent() - self.fraction_bits as i32)
+    }
+}
+
 impl Stored for DType {
     fn put(&self, out: &mut Vec<u8>) {
         self.name().to_string().put(out);
@@ -118,7 +141,18 @@ impl DType {
         matches!(self, DType::E4m3 | DType::E5m2)
     }
 
-    /// Whether it is an integer type. Words are none: nothing but `dot` computes with them.
+    /// How it is divided, if it is a float with fewer bits of exponent than an `f32` has.
+    pub fn format(self) -> Option<FloatFormat> {
+        let (fraction_bits, bias, largest) = match self {
+            DType::F16 => (10, 15, 65504.0),
+            DType::E4m3 => (3, 7, 448.0),
+            DType::E5m2 => (2, 15, 57344.0),
+            _ => return None,
+        };
+        Some(FloatFormat { fraction_bits, bias, largest })
+    }
+
+    /// Whether it is an integer type. Words are none, although `dot` and what else is for words computes with them.
     pub fn is_int(self) -> bool {
         matches!(self, DType::I64 | DType::I32 | DType::I8 | DType::U8)
     }

@@ -586,11 +586,9 @@ fn of_activation(step: Epilogue, argument: f64, e: f64, result: f64) -> f64 {
 
 /// The error after the value is stored in `dtype`.
 fn stored(dtype: DType, v: f64, e: f64) -> f64 {
-    let (roundoff, subnormal, largest) = match dtype {
-        DType::F16 => (1.0 / 2048.0, 2f64.powi(-25), 65504.0),
-        DType::Bf16 => (1.0 / 256.0, f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
-        DType::E4m3 => (1.0 / 16.0, 2f64.powi(-10), 448.0),
-        DType::E5m2 => (1.0 / 8.0, 2f64.powi(-17), 57344.0),
+    let (roundoff, subnormal, largest) = match (dtype, dtype.format()) {
+        (_, Some(of)) => (2f64.powi(-1 - of.fraction_bits as i32), of.smallest() / 2.0, of.largest),
+        (DType::Bf16, _) => (1.0 / 256.0, f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
         _ => (0.0, 0.0, f64::from(f32::MAX)),
     };
     if !v.is_finite() {

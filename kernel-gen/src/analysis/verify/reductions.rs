@@ -118,9 +118,7 @@ fn is_identity(op: ReduceOp, init: &Expr, dtype: DType) -> bool {
     let lowest = match dtype {
         DType::F64 => f64::MIN,
         DType::F32 | DType::Bf16 => f64::from(f32::MIN),
-        DType::E4m3 => -448.0,
-        DType::E5m2 => -57344.0,
-        DType::F16 => -65504.0,
+        DType::F16 | DType::E4m3 | DType::E5m2 => dtype.format().map_or(0.0, |of| -of.largest),
         DType::I64 => i64::MIN as f64,
         DType::I32 | DType::I8x4 | DType::U8x4 | DType::I16x2 | DType::Bool => f64::from(i32::MIN),
         DType::I8 => f64::from(i8::MIN),

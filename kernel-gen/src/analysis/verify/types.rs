@@ -34,6 +34,9 @@ impl<'k> Types<'k> {
                 if self.kernel.buffer(*buffer).dtype == DType::Bool {
                     return Err("a truth value cannot be reduced".to_string());
                 }
+                if self.kernel.buffer(*buffer).dtype.is_word() {
+                    return Err("a word of several integers cannot be reduced".to_string());
+                }
                 self.stores(*buffer, indices, &[init, value])
             }
             Stmt::If { cond, .. } => match self.of(cond)? {

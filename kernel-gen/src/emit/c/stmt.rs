@@ -154,10 +154,14 @@ impl Body<'_> {
     /// A store or an update of several lanes.
     pub(super) fn vector_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
         let (Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. }) = s else { return Ok(()) };
+        let chunks = chunks(self.kernel, self.own.isa, s);
+        if chunks.iter().all(|c| self.is_unread(*buffer, indices, c.start)) {
+            return Ok(());
+        }
         if reads_other_lanes(s, *buffer, indices) {
             return self.update_at_once(s);
         }
-        for c in chunks(self.kernel, self.own.isa, s) {
+        for c in chunks {
             if self.is_unread(*buffer, indices, c.start) {
                 continue;
             }
@@ -191,7 +195,8 @@ impl Body<'_> {
 
     /// The variable that holds exactly the chunk of a register access.
     fn whole_register(&self, b: BufferId, indices: &[Expr], c: Chunk) -> Result<Option<String>, NoVector> {
-        let v = Vector::holding(self.kernel.buffer(b).dtype.compute(), usize::from(c.len));
+        let dtype = self.kernel.buffer(b).dtype;
+        let v = Vector::holding(if dtype.is_word() { DType::I32 } else { dtype.compute() }, usize::from(c.len));
         let whole = |(g, first): &(&Group, i64)| *first == 0 && g.len == i64::from(c.len) && g.vector == Some(v);
         Ok(self.held(b, indices, c.start)?.filter(whole).map(|(g, _)| g.name.clone()))
     }

@@ -1,7 +1,8 @@
 //! The functions that emitted code calls. A source contains those it uses and no others, in a fixed order, so that it stays
 //! readable and deterministic.
 
-use crate::ir::{DType, UnOp};
+use crate::ir::bits::f8_bits;
+use crate::ir::{DType, FloatFormat, UnOp};
 use std::collections::BTreeSet;
 
 /// A function of a prelude. The order of a language's helpers is their order in the source.
@@ -90,7 +91,8 @@ pub(crate) fn floor_mod(name: &str, ty: &str) -> String {
 
 /// Fraction bits of a float of eight bits, the bias of its exponent, and the bits of its largest finite number.
 fn format_of(dtype: DType) -> (u32, u32, u32) {
-    if dtype == DType::E4m3 { (3, 7, 0x7e) } else { (2, 15, 0x7b) }
+    let FloatFormat { fraction_bits, bias, largest } = dtype.format().expect("a float of eight bits");
+    (fraction_bits, bias, f8_bits(dtype, largest as f32).into())
 }
 
 /// The definition of the conversion of a float of eight bits to `float`; `ty` is the type of its bits.

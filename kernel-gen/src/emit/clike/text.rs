@@ -91,7 +91,9 @@ pub(crate) fn pushed(dtype: DType, word: &Text, integer: &Text) -> Text {
 
 /// The sums or the differences of both integers of two words: no carry of the lower ones reaches the upper ones.
 pub(crate) fn of_pairs(op: BinOp, a: &Text, b: &Text) -> Text {
-    let (a, b, sign) = (a.at(PRIMARY), b.at(PRIMARY), if op == BinOp::Sub { "-" } else { "+" });
+    // A lane of a vector has a sign.
+    let [a, b] = [a, b].map(|word| format!("(unsigned){}", word.at(PRIMARY)));
+    let sign = if op == BinOp::Sub { "-" } else { "+" };
     let text = format!("((({a} {sign} ({b} & 0xffff0000u)) & 0xffff0000u) | (({a} {sign} {b}) & 0xffff))");
     Text::new(text, PRIMARY)
 }
@@ -103,7 +105,7 @@ pub(crate) fn halves(dtype: DType, odd: bool, word: &Text) -> Text {
     match dtype {
         // The sign of each in the eight bits above it.
         DType::I8x4 => {
-            Text::new(format!("({bytes} | ({word} >> {} & 0x00010001) * 0xff00)", if odd { 15 } else { 7 }), PRIMARY)
+            Text::new(format!("({bytes} | ({word} >> {} & 0x00010001) * 0xff00u)", if odd { 15 } else { 7 }), PRIMARY)
         }
         _ => Text::new(bytes, PRIMARY),
     }

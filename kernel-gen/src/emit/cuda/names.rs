@@ -19,6 +19,7 @@ pub(super) const RESERVED: Reserved = Reserved {
         "lo16", "hi16", "shared_address",
     ],
     prefixes: &[
+        "dot2", "dot4_",
         "f32_to_", "f16_to_", "bf16_to_", "min_", "max_", "floor_", "wgmma_", "mma_", "tma_", "mbarrier_", "cp_async",
     ],
     parts: &[],

@@ -573,16 +573,21 @@ pub(super) fn vector_dot2(name: &str, v: Vector, isa: Isa) -> String {
         Some(mm) if has_integers(bits, isa) => {
             format!("  return sum + ({v}){mm}_madd_epi16((__m{bits}i)a, (__m{bits}i)b);\n")
         }
-        _ => "  return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);\n".into(),
+        _ => format!(
+            "  typedef uint32_t integers __attribute__((vector_size({})));\n  \
+             return ({v})((integers)sum + (integers)((a << 16 >> 16) * (b << 16 >> 16)) +\n    \
+             (integers)((a >> 16) * (b >> 16)));\n",
+            v.bytes()
+        ),
     };
     function(v, name, &format!("{v} sum, {v} a, {v} b"), &body)
 }
 
-/// Sums or differences of the integers of vectors of words of two.
+/// Sums or differences of the integers of vectors of words of two, which wrap around.
 pub(super) fn of_pairs(name: &str, v: Vector, sign: char) -> String {
     let bytes = v.bytes();
     let body = format!(
-        "  typedef int16_t integers __attribute__((vector_size({bytes})));\n  \
+        "  typedef uint16_t integers __attribute__((vector_size({bytes})));\n  \
          return ({v})((integers)a {sign} (integers)b);\n"
     );
     function(v, name, &format!("{v} a, {v} b"), &body)

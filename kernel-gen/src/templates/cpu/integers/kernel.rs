@@ -181,11 +181,17 @@ impl Build<'_> {
         let (all, channel_tiles) = (ceil_div(p.pixels(), tiles.rows), ceil_div(p.co, tiles.channels()));
         let blocks = ceil_div(all, tiles.block);
         let parts = images * blocks;
+        // Tasks that follow one another have their pixels in common or their weights; the others come from farther away each time.
+        let [inputs, weights] = [p.packed_shape(), p.packed_weights(tiles.channels()).to_vec()]
+            .map(|shape| shape.into_iter().fold(1, i64::saturating_mul));
+        let shares_pixels = weights.saturating_mul(parts) <= inputs.saturating_mul(channel_tiles);
         b.loop_("task", p.sets() * channel_tiles * parts, LoopKind::Parallel, |b, task| {
             let set = Expr::from(b.let_("set", Expr::from(task).floor_div(channel_tiles * parts)));
             let of_set = Expr::from(task).floor_mod(channel_tiles * parts);
-            // Neighbours have the pixels in common.
-            let (channel_tile, part) = (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles));
+            let (channel_tile, part) = match shares_pixels {
+                true => (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles)),
+                false => (of_set.clone().floor_div(parts), of_set.floor_mod(parts)),
+            };
             let channel_tile = Expr::from(b.let_("co_t", channel_tile));
             let part = Expr::from(b.let_("part", part));
             let image =

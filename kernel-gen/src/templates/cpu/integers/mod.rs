@@ -4,7 +4,7 @@
 //! weights   words of input channels, [set][tile of co][kh][kw][word][channel of the tile], once; behind the words of a tile
 //!           the sum of each channel's weights
 //! x_words   the input in words, padding included: what stands for 0 outside
-//! for task (set, tile of co, image, block of pixels):
+//! for task (set, tile of co, image, block of pixels), in the order in which less comes from afar:
 //!   for tile of pixels:
 //!     sums[pixel, channel]   in registers: dot(word of a pixel, broadcast; words of the channels)
 //!     y[..]                  = epilogue(sums - zero point * sum of the weights)
@@ -35,8 +35,8 @@ use crate::target::{Cpu, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::Workload;
 
-/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task, whose
-/// neighbours have the same pixels and other channels; `fetch` whether weights are asked for on `demand` or `ahead`.
+/// See the module's text. Knobs: `rows` pixels and `vectors` of output channels of a tile, `block` tiles of pixels of a task;
+/// `fetch` whether weights are asked for on `demand` or `ahead`.
 pub struct IntegersCpu;
 
 /// Most pixels of a tile.
@@ -82,7 +82,8 @@ fn cycles(p: &Problem, cpu: &Cpu, tiles: &Tiles) -> f64 {
 
 /// Bytes of the inputs of so many pixels.
 fn block_bytes(p: &Problem, pixels: i64) -> i64 {
-    4 * pixels.min(p.pixels()) * p.stride[0] * p.stride[1] * p.words()
+    let [down, across] = p.stride;
+    [pixels.min(p.pixels()), down, across, p.words()].into_iter().fold(4, i64::saturating_mul)
 }
 
 /// A config with a type.
@@ -98,7 +99,7 @@ impl Template for IntegersCpu {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {

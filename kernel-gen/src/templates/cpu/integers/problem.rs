@@ -44,6 +44,9 @@ pub(super) struct Unfolded {
     pub(super) left: i64,
 }
 
+/// Most columns under a row of taps that become channels.
+const MOST_UNFOLDED: i64 = 16;
+
 /// A product or a convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Problem {
@@ -189,8 +192,10 @@ impl Problem {
     /// The same with all columns under a row of taps as channels, where a column has so few that words of them would be half empty, and
     /// the loop over them shorter than what it takes to begin one.
     fn unfolded(self) -> Problem {
-        let few = self.x == Channels::Last && self.ci < 4 && self.groups == 1 && self.taps[1] > 1;
-        if !few || self.dilation[1] != 1 {
+        let few = self.x == Channels::Last && self.ci < 4 && self.groups == 1 && self.dilation[1] == 1;
+        // Each column of the input becomes part of several: of so many at the most.
+        let overlaps = self.taps[1] > 1 && self.taps[1] <= MOST_UNFOLDED && self.stride[1] <= self.taps[1];
+        if !few || !overlaps {
             return self;
         }
         let [top, left, bottom, _] = self.padding;
