@@ -26,7 +26,7 @@ pub(super) enum IntOp {
     Dot {
         words: [DType; 2],
     },
-    /// An integer of so many bits in front of those of a word but the last.
+    /// A word shifted up by `bits` bits, and the lowest `bits` of an integer below.
     Push {
         bits: u32,
     },

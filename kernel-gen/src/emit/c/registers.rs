@@ -81,8 +81,9 @@ pub(super) fn files(
     names: &mut Names,
 ) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
     let mut files = files_beside(kernel, isa, body, &BTreeMap::new())?;
-    // What only makes a value that nobody reads is no reader.
-    loop {
+    // What only makes a value that nobody reads is no reader. Most kernels have nothing of the kind.
+    let has_unread = |file: &RegisterFile| matches!(file, RegisterFile::Variables(of) if of.iter().any(|g| !g.read));
+    while files.values().any(has_unread) {
         let fewer = files_beside(kernel, isa, body, &files)?;
         if fewer == files {
             break;
@@ -98,7 +99,7 @@ pub(super) fn files(
 }
 
 /// Whether a statement writes nothing but variables that nobody reads.
-fn is_unread(kernel: &Kernel, s: &Stmt, chunks: &[Chunk], known: &BTreeMap<BufferId, RegisterFile>) -> bool {
+pub(super) fn is_unread(kernel: &Kernel, s: &Stmt, chunks: &[Chunk], known: &BTreeMap<BufferId, RegisterFile>) -> bool {
     let (Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. }) = s else { return false };
     let (Some(file), Ok(at)) = (known.get(buffer), register_access(kernel, *buffer, indices)) else { return false };
     let unread = |offset: i64| file.group(offset).is_some_and(|g| !g.read);

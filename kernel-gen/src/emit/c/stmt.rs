@@ -4,7 +4,7 @@ use super::body::Body;
 use super::chunk::{Chunk, chunks};
 use super::phases::Place;
 use super::prelude::Helper;
-use super::registers::{Group, RegisterFile, register_access};
+use super::registers::{Group, RegisterFile, is_unread, register_access};
 use super::types::{Vector, c_type};
 use super::vector::{NoVector, Value, dot};
 use crate::emit::EmitError;
@@ -155,7 +155,7 @@ impl Body<'_> {
     pub(super) fn vector_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
         let (Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. }) = s else { return Ok(()) };
         let chunks = chunks(self.kernel, self.own.isa, s);
-        if chunks.iter().all(|c| self.is_unread(*buffer, indices, c.start)) {
+        if is_unread(self.kernel, s, &chunks, &self.own.registers) {
             return Ok(());
         }
         if reads_other_lanes(s, *buffer, indices) {

@@ -642,10 +642,12 @@ fn vector_halves(dtype: DType, odd: bool, words: &Text) -> Text {
 fn power_of_two(e: &Expr) -> Option<u32> {
     match unbroadcast(e) {
         Expr::Cast(DType::I32, a) => power_of_two(a),
-        e => {
-            let positive = e.as_int().and_then(|n| i32::try_from(n).ok()).and_then(|n| u32::try_from(n).ok());
-            positive.filter(|n| n.is_power_of_two()).map(u32::ilog2)
-        }
+        e => e
+            .as_int()
+            .filter(|n| *n <= i64::from(i32::MAX))
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|n| n.is_power_of_two())
+            .map(u32::ilog2),
     }
 }
 

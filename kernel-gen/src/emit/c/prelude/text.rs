@@ -561,7 +561,7 @@ pub(super) fn dot2(name: &str) -> String {
     function("int32_t", name, "int32_t sum, uint32_t a, uint32_t b", &body)
 }
 
-/// Whether instructions of a level compute with integers in vectors of so many bits.
+/// Whether a level has instructions on integers for vectors of `bits` bits.
 fn has_integers(bits: usize, isa: Isa) -> bool {
     isa.is_x86() && (bits == 128 || isa == Isa::X86_64V3 && bits == 256 || isa == Isa::X86_64V4)
 }

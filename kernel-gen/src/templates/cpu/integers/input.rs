@@ -5,6 +5,7 @@ use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, LoopKind, Scope, UnOp};
 use crate::workload::operands::Operands;
+use crate::workload::{Role, Workload};
 
 /// An `i32`.
 pub(super) fn int(value: i64) -> Expr {
@@ -15,6 +16,17 @@ pub(super) fn int(value: i64) -> Expr {
 pub(super) fn word(dtype: DType, mut integers: Vec<Expr>) -> Expr {
     let last = integers.pop().expect("a word of several").cast(dtype);
     integers.into_iter().rev().fold(last, |word, integer| Expr::bin(BinOp::Push, word, integer))
+}
+
+/// The parameters of a kernel: an input of whole words in words, weights packed in words of this shape, outputs with all pixels in one row.
+pub(super) fn operands(b: &mut KernelBuilder, w: &Workload, p: &Problem, weights: &[i64]) -> Operands {
+    Operands::typed(b, w, |param| match param.role {
+        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
+        Role::Input => (param.dtype, p.x_shape()),
+        Role::Weight => (p.word_types()[1], weights.to_vec()),
+        Role::Output | Role::Residual => (param.dtype, p.y_shape()),
+        _ => (param.dtype, param.shape.clone()),
+    })
 }
 
 /// The input of a problem.
@@ -34,6 +46,12 @@ impl Input<'_> {
             (Some(zero), offset) => Some(zero + int(offset)),
             (None, offset) => Some(int(offset)),
         }
+    }
+
+    /// An element of the input, of the type that is multiplied.
+    fn element(&self, index: Vec<Expr>) -> Expr {
+        let value = Expr::load(self.params.at(0), index);
+        if self.p.input_offset() == 0 { value } else { value + int(self.p.input_offset()) }
     }
 
     /// Visits `count` neighbours in vectors, and those of the last, which may have fewer lanes, one by one: which neighbour, and which
@@ -109,7 +127,7 @@ impl Input<'_> {
         packed: BufferId,
         [image, row]: [&Expr; 2],
     ) {
-        let (p, x) = (self.p, self.params.at(0));
+        let p = self.p;
         let outside = self.zero().unwrap_or(int(0));
         // Outputs all of whose columns are inside.
         let columns = p.ci / of.ci;
@@ -129,8 +147,7 @@ impl Input<'_> {
                         }
                         let from = output.clone() * of.stride + (number / of.ci - of.left);
                         let index = vec![image.clone(), row.clone(), from.clone(), Expr::Int(number % of.ci)];
-                        let value = Expr::load(x, index);
-                        let value = if p.input_offset() == 0 { value } else { value + int(p.input_offset()) };
+                        let value = self.element(index);
                         match inside {
                             true => value,
                             false => KernelBuilder::between(&from, 0, of.w).select(value, outside.clone()),
@@ -185,8 +202,7 @@ impl Input<'_> {
                 Channels::First => vec![image.clone(), channel, row.clone(), column.clone()],
                 Channels::Last => vec![image.clone(), row.clone(), column.clone(), channel],
             };
-            let value = Expr::load(x, index);
-            if p.input_offset() == 0 { value } else { value + int(p.input_offset()) }
+            self.element(index)
         };
         let words = |first: Expr, count: i64, column: &Expr| {
             let integer = |i: i64| if i < count { byte(first.clone() + i, column) } else { beyond.clone() };

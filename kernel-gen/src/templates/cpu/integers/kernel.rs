@@ -1,6 +1,6 @@
 //! The kernels: words of the input, words of the weights, and sums of products in vectors of output channels.
 
-use super::input::{Input, int, word};
+use super::input::{Input, int, operands, word};
 use super::problem::{Channels, Order, Problem, Words};
 use crate::integer::ceil_div;
 use crate::ir::builder::KernelBuilder;
@@ -8,7 +8,7 @@ use crate::ir::{Access, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::workload::epilogue::StepOperand;
 use crate::workload::naive::epilogue_from;
 use crate::workload::operands::Operands;
-use crate::workload::{Epilogue, Role, WeightZero, Workload};
+use crate::workload::{Epilogue, WeightZero, Workload};
 
 /// How the outputs are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +25,7 @@ pub(super) struct Tiles {
     pub(super) ahead: bool,
 }
 
-/// How many words weights of so many channels are asked for ahead: what processors fetch ahead by themselves ends with the page, which
-/// is 4096 bytes.
+/// The prefetch distance for the weights of `channels` output channels, in words: a page of 4096 bytes, where hardware prefetchers stop.
 pub(super) fn fetch_ahead(channels: i64) -> i64 {
     (4096 / (4 * channels)).max(1)
 }
@@ -97,13 +96,7 @@ pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
 /// The kernel.
 pub(super) fn build(w: &Workload, p: &Problem, tiles: Tiles) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let params = Operands::typed(&mut b, w, |param| match param.role {
-        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
-        Role::Input => (param.dtype, p.x_shape()),
-        Role::Weight => (p.word_types()[1], p.packed_weights(tiles.channels()).to_vec()),
-        Role::Output | Role::Residual => (param.dtype, p.y_shape()),
-        _ => (param.dtype, param.shape.clone()),
-    });
+    let params = operands(&mut b, w, p, &p.packed_weights(tiles.channels()));
     let input = Input { p, params: &params, lanes: tiles.lanes };
     let build = Build { w, p, tiles, params: &params, input };
     let x = if p.reads_in_place() { params.at(0) } else { build.input.pack(&mut b) };

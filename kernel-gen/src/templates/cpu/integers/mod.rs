@@ -11,7 +11,7 @@
 //! ```
 //! `vpdpbusd`, the instruction for words of four bytes on x86, takes unsigned times signed bytes. Signed inputs become unsigned by 128
 //! more, which is 128 more of their zero point; unsigned weights signed by 128 less. `sdot` of Arm takes signed ones, so unsigned inputs
-//! become signed there; `usdot` takes inputs as they are. Levels without it have words of two integers of 16
+//! become signed there; `usdot` takes inputs as they are. Levels without any of these have words of two integers of 16
 //! bits, which bytes are widened to as they are, and `vpmaddwd`: 32 products a cycle where two units multiply, as many as by
 //! `vpmaddubsw`, whose sums of two saturate. The sums are exact whatever the order, so zero points are taken account of at the
 //! end: `sum (x - zx)(w - zw) = sum x w - zx sum w - zw (sum x - K zx)`.
@@ -80,7 +80,7 @@ fn cycles(p: &Problem, cpu: &Cpu, tiles: &Tiles) -> f64 {
     (p.n * p.groups) as f64 * (sums * (0.99 + 0.01 * idle + away) + outputs + packed)
 }
 
-/// Bytes of the inputs of so many pixels.
+/// Bytes of the packed input under `pixels` outputs.
 fn block_bytes(p: &Problem, pixels: i64) -> i64 {
     let [down, across] = p.stride;
     [pixels.min(p.pixels()), down, across, p.words()].into_iter().fold(4, i64::saturating_mul)

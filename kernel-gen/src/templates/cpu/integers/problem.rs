@@ -193,7 +193,7 @@ impl Problem {
     /// the loop over them shorter than what it takes to begin one.
     fn unfolded(self) -> Problem {
         let few = self.x == Channels::Last && self.ci < 4 && self.groups == 1 && self.dilation[1] == 1;
-        // Each column of the input becomes part of several: of so many at the most.
+        // A column of the input is copied once for each column of taps over it.
         let overlaps = self.taps[1] > 1 && self.taps[1] <= MOST_UNFOLDED && self.stride[1] <= self.taps[1];
         if !few || !overlaps {
             return self;

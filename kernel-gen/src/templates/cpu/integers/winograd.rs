@@ -16,7 +16,7 @@
 //! ```
 //! Where an instruction adds up four products of bytes, it takes half of what pairs of 16 bits take, and this has nothing to offer.
 
-use super::input::{Input, int, word};
+use super::input::{Input, int, operands, word};
 use super::kernel::fetch_ahead;
 use super::level::{fits, words};
 use super::problem::{Channels, Problem, Words};
@@ -33,7 +33,7 @@ use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::epilogue::StepOperand;
 use crate::workload::naive::epilogue_from;
 use crate::workload::operands::Operands;
-use crate::workload::{Op, Role, WeightZero, Workload};
+use crate::workload::{Op, WeightZero, Workload};
 
 /// See the module's text. Knobs: `tile_rows` rows of tiles of a block, `rows` tiles and `vectors` of output channels of a register tile,
 /// `groups` tasks that share a block, each with its part of the output channels.
@@ -345,13 +345,7 @@ fn build(w: &Workload, cut: Cut<'_>) -> Kernel {
     let mut p = *cut.p;
     p.padding[2] += OUTPUTS * (cut.blocks() * cut.sizes.tile_rows - cut.grid()[0]);
     let p = &p;
-    let params = Operands::typed(&mut b, w, |param| match param.role {
-        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
-        Role::Input => (param.dtype, p.x_shape()),
-        Role::Weight => (DType::I16x2, cut.packed_shape().to_vec()),
-        Role::Output | Role::Residual => (param.dtype, p.y_shape()),
-        _ => (param.dtype, param.shape.clone()),
-    });
+    let params = operands(&mut b, w, p, &cut.packed_shape());
     let input = Input { p, params: &params, lanes: cut.sizes.lanes };
     let x = input.pack(&mut b);
     Build { w, cut, params: &params, input }.tasks(&mut b, x);
