@@ -35,6 +35,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/group_norm.rs",
             "workload/lrn.rs",
             "workload/matmul.rs",
+            "workload/matmul_nbits.rs",
             "workload/max_pool2d.rs",
             "workload/movement.rs",
             "workload/operator.rs",

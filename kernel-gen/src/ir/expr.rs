@@ -211,6 +211,14 @@ impl Expr {
         }
     }
 
+    /// Zero, of the type that loads of such a buffer have: as the other side of a select.
+    pub(crate) fn zero_like_load(dtype: DType) -> Expr {
+        match dtype.compute() {
+            DType::I32 => Expr::Int(0).cast(DType::I32),
+            _ => Expr::zero(dtype),
+        }
+    }
+
     /// A load.
     pub fn load(buffer: BufferId, indices: Vec<Expr>) -> Expr {
         Expr::Load(buffer, indices)

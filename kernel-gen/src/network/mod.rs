@@ -7,6 +7,7 @@
 //! [`Network::load`] reads the file, `translate` makes steps of its nodes, the passes of `passes` change them, and [`Memory`] says
 //! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
 
+mod few_bits;
 mod form;
 mod memory;
 mod model;
@@ -65,6 +66,8 @@ impl Network {
     ) -> Result<Network, Vec<Problem>> {
         let mut model = onnx::read(model)?;
         qdq::join(&mut model);
+        few_bits::join(&mut model);
+        few_bits::join(&mut model);
         let usual = Form::of(wanted.dtype.unwrap_or(model.dtype()));
         // Words of channels are what integers are multiplied in.
         let usual = if model.is_quantised() { Form { layout: ConvLayout::Nhwc, ..usual } } else { usual };
@@ -89,5 +92,6 @@ impl Network {
 pub fn parse(bytes: &[u8], folder: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
     let mut model = onnx::parse(bytes, folder)?;
     qdq::join(&mut model);
+    few_bits::join(&mut model);
     translate::translate(&model, inputs)
 }

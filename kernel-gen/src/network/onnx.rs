@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Operators of ONNX Runtime's own that its quantiser writes.
-const OF_ONNX_RUNTIME: [&str; 3] = ["QGemm", "QLinearAdd", "QLinearGlobalAveragePool"];
+const OF_ONNX_RUNTIME: [&str; 4] = ["MatMulNBits", "QGemm", "QLinearAdd", "QLinearGlobalAveragePool"];
 
 /// The oldest version of the operators that is read.
 const OLDEST: i64 = 7;
@@ -204,9 +204,11 @@ fn tensor(proto: &TensorProto, folder: &Folder<'_>) -> Result<Tensor, Fault> {
         inside = proto.raw_data.as_ref().map(|cell| cell.borrow());
         inside.as_ref().map(|bytes| &bytes[..])
     };
-    let data = match raw {
-        Some(raw) => of_bytes(kind, raw),
-        None => of_lists(kind, proto),
+    let data = match (raw, four_bits(kind)) {
+        (Some(raw), Some(signed)) => Some(of_halves(raw.iter().copied(), signed, elements)),
+        (None, Some(signed)) => Some(of_halves(proto.int32_data.iter().map(|v| *v as u8), signed, elements)),
+        (Some(raw), None) => of_bytes(kind, raw),
+        (None, None) => of_lists(kind, proto),
     };
     let data = data.ok_or_else(|| {
         let name = kind.name().map_or_else(|| kind.0.to_string(), str::to_string);
@@ -219,12 +221,28 @@ fn tensor(proto: &TensorProto, folder: &Folder<'_>) -> Result<Tensor, Fault> {
         let cause = format!("its shape {:?} has {elements} elements, and the file has {}", proto.dims, data.len());
         return Err(Fault::new(cause, AGAIN));
     }
-    let byte = match kind {
-        DataType::INT8 => Some(DType::I8),
-        DataType::UINT8 => Some(DType::U8),
+    let byte = match (kind, four_bits(kind)) {
+        (DataType::INT8, _) | (_, Some(true)) => Some(DType::I8),
+        (DataType::UINT8, _) | (_, Some(false)) => Some(DType::U8),
         _ => None,
     };
     Ok(Tensor { shape: proto.dims.clone(), data, byte })
+}
+
+/// Whether integers have four bits, and if so whether they have signs.
+fn four_bits(kind: DataType) -> Option<bool> {
+    match kind.0 {
+        21 => Some(false),
+        22 => Some(true),
+        _ => None,
+    }
+}
+
+/// Integers of four bits, of which the lower half of a byte comes first; the last byte may have one.
+fn of_halves(bytes: impl Iterator<Item = u8>, signed: bool, elements: i64) -> Data {
+    let value = |half: u8| if signed && half > 7 { i64::from(half) - 16 } else { i64::from(half) };
+    let all = bytes.flat_map(|byte| [byte & 15, byte >> 4]).map(value);
+    Data::Integers(all.take(usize::try_from(elements).unwrap_or(0)).collect())
 }
 
 /// Elements of raw bytes, in little-endian order; a number of bytes that is no multiple of the size loses the rest.

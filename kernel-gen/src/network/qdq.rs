@@ -27,7 +27,11 @@ pub(super) fn join(model: &mut Model) {
         model.constants.extend(joined.constants);
         model.nodes[at] = joined.node;
     }
-    // From the last on: what a node took may be for nobody else.
+    keep_what_is_needed(model);
+}
+
+/// Leaves out nodes whose results nobody takes: what one took that has been replaced may have been for nobody else.
+pub(super) fn keep_what_is_needed(model: &mut Model) {
     let mut needed: BTreeSet<String> = model.outputs.iter().cloned().collect();
     let mut kept = vec![];
     for node in std::mem::take(&mut model.nodes).into_iter().rev() {

@@ -63,7 +63,7 @@ pub fn cache_read_at(
     let outside: Vec<Expr> = from.iter().zip(&source.shape).flat_map(|(i, n)| in_bounds(i, *n, &inner)).collect();
     let value = Expr::load(buffer, from);
     let value = match Expr::all(outside) {
-        Some(inside) => inside.select(value, Expr::zero(source.dtype)),
+        Some(inside) => inside.select(value, Expr::zero_like_load(source.dtype)),
         None => value,
     };
     let loops: Vec<(VarId, i64)> = vars.into_iter().zip(shape).collect();

@@ -163,7 +163,7 @@ impl Parts<'_> {
         let (kept, folded): (Vec<Expr>, Vec<Expr>) =
             conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &under_others));
         // Maxima and minima may start from the same value any number of times; partial sums start from zero.
-        let neutral = if update.op == ReduceOp::Add { Expr::zero(self.dtype) } else { update.init.clone() };
+        let neutral = if update.op == ReduceOp::Add { Expr::zero_like_load(self.dtype) } else { update.init.clone() };
         let value = match Expr::all(folded) {
             Some(c) => c.select(update.value.clone(), neutral.clone()),
             None => update.value.clone(),

@@ -54,7 +54,7 @@ pub fn rfactor(k: &Kernel, stage: BufferId, reduce_loop: VarId) -> Result<(Kerne
 
     // Partial sums. A condition that might skip the start of one becomes a select of the neutral value.
     let inner: Vec<VarId> = over.iter().copied().filter(|v| *v != reduce_loop).collect();
-    let neutral = if *op == ReduceOp::Add { Expr::zero(dtype) } else { init.clone() };
+    let neutral = if *op == ReduceOp::Add { Expr::zero_like_load(dtype) } else { init.clone() };
     let mut parts = vec![];
     conditions.iter().for_each(|c| conjuncts(c, &mut parts));
     let (on_reduce, on_space): (Vec<Expr>, Vec<Expr>) =

@@ -198,7 +198,7 @@ fn packing(k: &Kernel, buffer: BufferId, layout: &[LayoutDim]) -> Kernel {
     let inside = Expr::all(source.iter().zip(&old.shape).map(|(i, n)| i.clone().lt(*n)));
     let value = Expr::load(from, source);
     let value = match inside {
-        Some(c) => c.select(value, Expr::zero(old.dtype)),
+        Some(c) => c.select(value, Expr::zero_like_load(old.dtype)),
         None => value,
     };
     let element = vars.iter().map(|v| (*v).into()).collect();

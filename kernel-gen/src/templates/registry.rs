@@ -31,6 +31,7 @@ impl Registry {
             .with(cpu::conv2d_panels::Conv2dPanels)
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::matmul_dot::MatmulDot)
+            .with(cpu::matmul_nbits::MatmulNbitsCpu)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::conv_planes::ConvPlanes)

@@ -19,6 +19,7 @@ use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
 use super::lrn::{self, Lrn};
 use super::matmul::{self, Matmul};
+use super::matmul_nbits::{self, MatmulNbits};
 use super::max_pool2d::{self, MaxPool2d};
 use super::movement::{self, Movement};
 use super::number::Number;
@@ -100,6 +101,8 @@ operators! {
     BroadcastMatmul { broadcast_matmul::BROADCAST_MATMUL },
     /// A matrix product with scales of blocks.
     ScaledMatmul { scaled_matmul::SCALED_MATMUL },
+    /// A matrix product with weights of few bits.
+    MatmulNbits { matmul_nbits::MATMUL_NBITS },
     /// Attention of several heads.
     Attention { attention::ATTENTION },
     /// A depthwise convolution and the pointwise convolution of its result.

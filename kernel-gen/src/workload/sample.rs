@@ -2,6 +2,7 @@
 
 use super::attention::{Attention, Mask};
 use super::dims::MAX_RANK;
+use super::matmul_nbits::{Bits, GROUPS, MatmulNbits};
 use super::number::Number;
 use super::operator::{F8, FLOATS, OfBytes, Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
@@ -178,6 +179,19 @@ pub fn on_tensor_cores(op: impl Into<Op>, rng: &mut Rng) -> Workload {
 pub fn without_zero_points(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     let of = with_integers(op, rng);
     Workload { quant: Quant { weight: of.quant.weight, ..Quant::default() }, ..of }
+}
+
+/// A product with weights of few bits and up to eight rows, whose reduction is whole loads of weights; of every fourth it is not.
+pub fn few_bits(rng: &mut Rng) -> MatmulNbits {
+    let cut = if rng.one_in(4) { rng.between(1, 31) } else { 0 };
+    MatmulNbits {
+        m: rng.between(1, 8),
+        n: *rng.pick(&EXTENTS),
+        k: 32 * rng.between(1, 20) - cut,
+        bits: *rng.pick(&[Bits::Four, Bits::Eight]),
+        group: *rng.pick(&GROUPS),
+        asymmetric: rng.one_in(2),
+    }
 }
 
 /// Whether the operator of that name is also one of integers of eight bits.

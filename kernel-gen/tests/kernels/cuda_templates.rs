@@ -21,7 +21,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Role, Workload, operator_names};
+use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, MatmulNbits, Op, Role, Workload, operator_names};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -261,7 +261,13 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
         let m = sample::matmul(&mut Rng::new(seed));
         // Reductions of whole vectors, of half ones, and of single elements.
         let k = m.k * [1, 4, 8, 64][seed as usize % 4];
-        workload.op = Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m });
+        workload.op = match seed / 4 % 3 {
+            0 => {
+                let few = sample::few_bits(&mut Rng::new(seed));
+                Op::MatmulNbits(MatmulNbits { k: (few.k + 31) / 32 * 32, ..few })
+            }
+            _ => Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m }),
+        };
     }
     if template == "simt_integers" {
         let rng = &mut Rng::new(seed);

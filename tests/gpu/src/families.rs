@@ -14,7 +14,7 @@ use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{
-    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
+    Conv2d, ConvLayout, Dims, Math, Matmul, MatmulNbits, Op, Param, Reference, Role, Slices, Workload, operator_names,
 };
 use std::time::Instant;
 
@@ -143,7 +143,13 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "gemv_cuda" => {
             let m = sample::matmul(&mut rng);
             let (rows, k) = (1 + m.m % 8, m.k * [1, 4, 8, 64][seed as usize % 4]);
-            w.op = Op::Matmul(Matmul { m: rows, k, n: 5 * m.n, trans_a: m.trans_a && rows == 1, ..m });
+            w.op = match seed / 4 % 2 {
+                0 => {
+                    let few = sample::few_bits(&mut rng);
+                    Op::MatmulNbits(MatmulNbits { k: (few.k + 31) / 32 * 32, n: 5 * few.n, ..few })
+                }
+                _ => Op::Matmul(Matmul { m: rows, k, n: 5 * m.n, trans_a: m.trans_a && rows == 1, ..m }),
+            };
         }
         "conv2d_tensorcore" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };

@@ -92,10 +92,17 @@ impl Body<'_> {
                 if !ty.dtype.is_float() && ty.dtype != DType::I32 {
                     return Err(NoVector::Lanes);
                 }
-                // Division of integers is floor division, which C's is not. A shift is, and keeps the signs of lanes.
-                if let (BinOp::Div, DType::I32, Some(bits)) = (op, ty.dtype, power_of_two(b)) {
+                // Division of integers is floor division, which C's is not. A shift is, and keeps the signs of lanes; a mask is its
+                // remainder.
+                if let (BinOp::Div | BinOp::Mod, DType::I32, Some(bits)) = (op, ty.dtype, power_of_two(b)) {
                     let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
-                    return Ok(Value::Vector(Text::new(format!("({} >> {bits})", a.at(PRIMARY)), PRIMARY), v));
+                    let a = a.at(PRIMARY);
+                    let text = if *op == BinOp::Div {
+                        format!("({a} >> {bits})")
+                    } else {
+                        format!("({a} & {})", (1i64 << bits) - 1)
+                    };
+                    return Ok(Value::Vector(Text::new(text, PRIMARY), v));
                 }
                 let number = [a, b].iter().any(|e| self.is_number(e));
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);

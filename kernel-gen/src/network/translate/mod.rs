@@ -7,6 +7,7 @@
 mod builder;
 mod contraction;
 mod element;
+mod few_bits;
 mod movement;
 mod operands;
 mod quantised;
@@ -33,6 +34,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["MatMulInteger"], quantised::matmul_integer),
     (&["QLinearConv"], quantised::qlinear_conv),
     (&["QLinearMatMul"], quantised::qlinear_matmul),
+    (&["MatMulNBits"], few_bits::matmul_nbits),
     (&["QGemm"], quantised::qgemm),
     (&["QLinearAdd"], quantised::qlinear_add),
     (&["QLinearGlobalAveragePool"], quantised::qlinear_average),

@@ -315,7 +315,8 @@ fn by_channel(shape: &[i64], axis: Option<usize>) -> [i64; 3] {
 fn axis_of(b: &Builder, node: &Node, x: ValueId, scale: ValueId) -> Result<Option<usize>, Fault> {
     let (shape, count) = (b.shape(x), b.program.elements(scale));
     if node.integer("block_size", 0) != 0 {
-        return Err(Fault::attribute("block_size", node.integer("block_size", 0), "0: one scale for an axis"));
+        let help = "0, or constant integers, as weights are";
+        return Err(Fault::attribute("block_size", node.integer("block_size", 0), help));
     }
     if count == 1 {
         return Ok(None);
@@ -356,8 +357,11 @@ fn as_it_is(shape: &[i64]) -> Vec<i64> {
 /// `DequantizeLinear`, also of a bias, whose integers have 32 bits and are constants.
 pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (of, scale) = (required(x, 0)?, required(x, 1)?);
-    let (shape, along) = (b.shape(of), axis_of(b, node, of, scale)?);
     let zeros = zero(b, x, 2);
+    if let (Some(tensor), Some(known), 1..) = (b.constant(of), b.constant(scale), node.integer("block_size", 0)) {
+        return of_blocks(b, node, (&tensor, &known), zeros);
+    }
+    let (shape, along) = (b.shape(of), axis_of(b, node, of, scale)?);
     let groups = by_channel(&shape, along);
     if let (Some(tensor), Some(known)) = (b.constant(of), b.constant(scale)) {
         let (numbers, known) = (tensor.to_integers(), known.to_floats());
@@ -397,6 +401,41 @@ pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     }
     let y = b.compute(call.then(Epilogue::Dequantize, &[scale]).gives(DType::F32))?;
     b.view(y, &shape)
+}
+
+/// `DequantizeLinear` of constants whose blocks along an axis have scales.
+fn of_blocks(
+    b: &mut Builder,
+    node: &Node,
+    (tensor, scales): (&Tensor, &Tensor),
+    zeros: Option<ValueId>,
+) -> Result<ValueId, Fault> {
+    let (shape, block) = (&tensor.shape, node.integer("block_size", 0));
+    let at = axis(node.integer("axis", 1), shape.len())?;
+    let blocks = shape[at].checked_add(block - 1).map_or(0, |n| n / block);
+    let mut expected = shape.clone();
+    expected[at] = blocks;
+    if scales.shape != expected {
+        let cause = format!(
+            "blocks of {block} of {shape:?} along axis {at} have scales of {expected:?}, not {:?}",
+            scales.shape
+        );
+        return Err(Fault::new(cause, "export the model again"));
+    }
+    let integers = tensor.to_integers().ok_or_else(|| Fault::new("it takes integers", "export the model again"))?;
+    let zeros = zeros.map(|id| b.integers("zero points", id)).transpose()?;
+    if zeros.as_ref().is_some_and(|zeros| zeros.len() != scales.data.len()) {
+        return Err(Fault::new("it has not as many zero points as scales", "export the model again"));
+    }
+    b.allow(integers.len() as i64, integers.len() as i64)?;
+    let (floats, inner) = (scales.to_floats(), shape[at + 1..].iter().product::<i64>());
+    let value = |(i, q): (usize, &i64)| {
+        let (outer, along, within) = (i as i64 / inner / shape[at], i as i64 / inner % shape[at], i as i64 % inner);
+        let scale = ((outer * blocks + along / block) * inner + within) as usize;
+        (q - zeros.as_ref().map_or(0, |zeros| zeros[scale])) as f32 * floats[scale]
+    };
+    let values: Vec<f32> = integers.iter().enumerate().map(value).collect();
+    Ok(b.add_constant(Tensor::floats(shape, values)))
 }
 
 /// `DynamicQuantizeLinear`: integers, scale and zero point of what the input turns out to be.

@@ -37,6 +37,7 @@ pub mod depthwise_pointwise;
 pub mod depthwise_rows;
 pub mod integers;
 pub mod matmul_dot;
+pub mod matmul_nbits;
 pub mod matmul_packed;
 mod pack_weights;
 pub mod plain;

@@ -6,6 +6,9 @@
 //! multiplied, because what is under way is what memory's latency is hidden by. The reduction is split among the warps of a
 //! block; lanes and warps add what they have in shared memory, in two rounds and always in the same order.
 //!
+//! Weights of few bits are read as bytes, and unpacked in registers; a lane's vector lies within a run of weights that share a scale, with
+//! which its sum of products with integers is multiplied.
+//!
 //! | knob | values | what it chooses |
 //! |---|---|---|
 //! | `columns` | 1, 2, 4, 8 | columns of a warp |
@@ -13,7 +16,8 @@
 //! | `slices` | 1 to 16 | warps of a block with different parts of the reduction |
 //! | `unroll` | 1, 2, 4, 8 | steps that are read at a time |
 //!
-//! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
+//! Columns must be runs: with `trans_b` and for weights of few bits they are, so nothing is packed; otherwise the right side is
+//! transposed ahead of time.
 
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::guards::below;
@@ -27,7 +31,7 @@ use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, Va
 use crate::target::{Cuda, Target};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::{Matmul, Param, Workload};
+use crate::workload::{Matmul, MatmulNbits, Op, Param, Workload};
 
 /// See the module's text.
 pub struct Gemv;
@@ -53,20 +57,51 @@ knobs! {
     }
 }
 
+/// A product, and what its right side is where that is weights of few bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    m: Matmul,
+    few_bits: Option<MatmulNbits>,
+}
+
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     m: Matmul,
-    /// Bytes of an operand's element.
+    few_bits: Option<MatmulNbits>,
+    /// Bytes of the left operand's element.
     bytes: i64,
     sizes: Sizes,
 }
 
+/// Weights of few bits that a load brings: those of a run that fit.
+fn weights_of_load(few: &MatmulNbits) -> i64 {
+    few.group.min(VECTOR_BYTES * few.bits.in_byte())
+}
+
 impl Plan {
-    /// Elements of a load: as many as divide the reduction.
+    /// Elements of a load of the right side: as many as divide the reduction.
     fn vector(&self) -> i64 {
+        if let Some(few) = &self.few_bits {
+            return weights_of_load(few);
+        }
         let most = VECTOR_BYTES / self.bytes;
         (0..=3).map(|e| most >> e).find(|v| *v >= 1 && self.m.k % v == 0).unwrap_or(1)
+    }
+
+    /// Elements of the left side that are read at a time beside weights of few bits.
+    fn piece(&self) -> i64 {
+        self.vector().min(VECTOR_BYTES / self.bytes)
+    }
+
+    /// Bytes that a load of the right side brings.
+    fn load_bytes(&self) -> i64 {
+        self.few_bits.map_or(self.vector() * self.bytes, |few| self.vector() / few.bits.in_byte())
+    }
+
+    /// Bytes of a column of the right side, with its scales.
+    fn column_bytes(&self) -> i64 {
+        self.few_bits.map_or(self.m.k * self.bytes, |few| few.row_bytes() + few.groups() * self.bytes)
     }
 
     /// Elements of the reduction that a block's warps read in a step.
@@ -118,8 +153,12 @@ impl Plan {
 
     fn registers(&self) -> i64 {
         let Sizes { columns, unroll, .. } = self.sizes;
-        let operands = unroll * (columns + self.m.m) * ceil_div(self.vector() * self.bytes, 4);
-        operands + columns * self.m.m + OTHER_REGISTERS
+        let (right, sums) = (unroll * columns * ceil_div(self.load_bytes(), 4), columns * self.m.m);
+        match self.few_bits {
+            // Scale and zero point of each column, its sums apart, and a piece of each row of the left side.
+            Some(_) => right + columns * 2 * unroll + 2 * sums + 4 * self.m.m + OTHER_REGISTERS,
+            None => right + unroll * self.m.m * ceil_div(self.vector() * self.bytes, 4) + sums + OTHER_REGISTERS,
+        }
     }
 }
 
@@ -146,13 +185,17 @@ impl family::Plan for Plan {
 impl Family for Gemv {
     const NAME: &'static str = "gemv_cuda";
     const LIMITS: &'static str = "threads, registers and shared memory suffice, and all have something to do";
-    type Problem = Matmul;
+    type Problem = Problem;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
 
-    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+    fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         let gpu = device(t)?;
-        let m = w.matmul().copied().ok_or("for products")?;
+        let (m, few_bits) = match w.op {
+            Op::Matmul(m) => (m, None),
+            Op::MatmulNbits(few) => (few.product(), Some(few)),
+            _ => return Err("for products".into()),
+        };
         if m.m > MOST_ROWS {
             return Err(format!("for products with at most {MOST_ROWS} rows"));
         }
@@ -162,18 +205,24 @@ impl Family for Gemv {
         if m.batch > gpu.grid_dim[2] {
             return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
         }
-        Ok(m)
+        match few_bits {
+            Some(few) if few.k % weights_of_load(&few) != 0 => {
+                Err(format!("for reductions of whole loads of weights, a multiple of {}", weights_of_load(&few)))
+            }
+            _ => Ok(Problem { m, few_bits }),
+        }
     }
 
-    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(Plan { m: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
+    fn plan(case: &Case<'_, Problem>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let Problem { m, few_bits } = case.problem;
+        Ok(Plan { m, few_bits, bytes: case.w.dtype.bytes() as i64, sizes })
     }
 
-    fn search(_: &Case<'_, Matmul>) -> Search<Sizes> {
+    fn search(_: &Case<'_, Problem>) -> Search<Sizes> {
         Search::from(Sizes { columns: 1, groups: 1, slices: 1, unroll: 1 })
     }
 
-    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Problem>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let pack = (!plan.m.trans_b).then(|| pack(&plan.m, case.w.dtype));
         built(Block::kernel(plan, case.w), pack)
     }
@@ -197,19 +246,25 @@ fn estimate(plan: &Plan, gpu: &Cuda) -> f64 {
         return f64::INFINITY;
     }
     let Waves { count: waves, together, .. } = Waves::of(plan.blocks(), resident, gpu);
+    /// Instructions to make a number of a weight of few bits, and what a column's bytes need.
+    const UNPACK: f64 = 3.5;
     let (m, bytes) = (&plan.m, plan.bytes as f64);
     // A block's columns, and the rows of the left side, which come from the first-level cache where blocks share them.
-    let right = plan.block_columns() as f64 * m.k as f64 * bytes;
+    let right = plan.block_columns() as f64 * plan.column_bytes() as f64;
     let left = m.m as f64 * m.k as f64 * bytes;
-    let cached = m.batch as f64 * (m.n * m.k) as f64 * bytes < 0.5 * gpu.l2_bytes as f64;
+    let cached = ((m.batch * m.n * plan.column_bytes()) as f64) < 0.5 * gpu.l2_bytes as f64;
     let latency = if cached { L2_LATENCY } else { MEMORY_LATENCY };
-    let under_way = together * plan.threads() as f64 * (unroll * columns * plan.vector()) as f64 * bytes;
+    let under_way = together * plan.threads() as f64 * (unroll * columns * plan.load_bytes()) as f64;
     let share_of_memory = gpu.bandwidth_gb_s * 1e3 / gpu.clock_mhz as f64 / gpu.sm_count as f64;
     let most = if cached { L2_BYTES_PER_CLOCK } else { share_of_memory };
     let rate = most.min(under_way / latency);
     let steps = ceil_div(m.k, plan.step() * unroll) as f64;
     let instructions = together * plan.threads() as f64 / 128.0
-        * (steps * (unroll * plan.vector() * columns * m.m) as f64 * if bytes < 4.0 { 2.0 } else { 1.1 });
+        * (steps * (unroll * plan.vector()) as f64)
+        * match plan.few_bits {
+            Some(_) => (columns * m.m) as f64 + UNPACK * columns as f64 + if bytes < 4.0 { m.m as f64 } else { 0.0 },
+            None => (columns * m.m) as f64 * if bytes < 4.0 { 2.0 } else { 1.1 },
+        };
     let stream = (together * right / rate).max(together * (right + left) / L2_BYTES_PER_CLOCK).max(instructions);
     let reduce = REDUCE + together * (plan.sums() * plan.partials()) as f64 / 64.0;
     LAUNCH_US + waves * (latency + stream + reduce) / gpu.clock_mhz.max(1) as f64
@@ -265,13 +320,25 @@ struct Registers {
     left: BufferId,
     right: BufferId,
     acc: BufferId,
+    few_bits: Option<OfRuns>,
+}
+
+/// What weights of few bits have beside them.
+struct OfRuns {
+    few: MatmulNbits,
+    scale: BufferId,
+    /// Zero points, where they are a parameter.
+    zero: Option<BufferId>,
+    /// Sums of products with integers.
+    sums: BufferId,
 }
 
 impl Block<'_> {
     fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         let mut b = KernelBuilder::new(w.kernel_name());
         let m = &plan.m;
-        let right = |p: &Param| if p.name == "b" { packed_shape(m) } else { p.shape.clone() };
+        let packed = |p: &Param| p.name == "b" && plan.few_bits.is_none();
+        let right = |p: &Param| if packed(p) { packed_shape(m) } else { p.shape.clone() };
         let params = Operands::shaped(&mut b, w, right);
         let Sizes { groups, slices, .. } = plan.sizes;
         b.loop_("batch", m.batch, BLOCK(Axis::Z), |b, batch| {
@@ -287,10 +354,21 @@ impl Block<'_> {
     fn run(&self, b: &mut KernelBuilder) {
         let (plan, m) = (self.plan, &self.plan.m);
         let Sizes { columns, unroll, .. } = plan.sizes;
+        let few_bits = plan.few_bits.map(|few| OfRuns {
+            few,
+            scale: b.alloc("scale", DType::F32, &[unroll, columns], Scope::Register),
+            zero: few.asymmetric.then(|| b.alloc("zero", DType::F32, &[unroll, columns], Scope::Register)),
+            sums: b.alloc("sums", DType::F32, &[columns, m.m], Scope::Register),
+        });
+        let (right, elements, left) = match &few_bits {
+            Some(_) => (DType::U8, plan.load_bytes(), [1, m.m, plan.piece()]),
+            None => (self.w.dtype, plan.vector(), [unroll, m.m, plan.vector()]),
+        };
         let registers = Registers {
-            left: b.alloc("left", self.w.dtype, &[unroll, m.m, plan.vector()], Scope::Register),
-            right: b.alloc("right", self.w.dtype, &[unroll, columns, plan.vector()], Scope::Register),
+            left: b.alloc("left", self.w.dtype, &left, Scope::Register),
+            right: b.alloc("right", right, &[unroll, columns, elements], Scope::Register),
             acc: b.alloc("acc", DType::F32, &[columns, m.m], Scope::Register),
+            few_bits,
         };
         self.each_sum(b, |b, index| b.store(registers.acc, index, Expr::f32(0.0)));
         // Steps in which all lanes have something to read; of the last one some may have none.
@@ -298,7 +376,7 @@ impl Block<'_> {
         let rounds = whole / unroll;
         let several = |b: &mut KernelBuilder, first: Expr, count: i64| {
             unrolled(b, "ahead", count, |b, u| self.read(b, &registers, u.into(), self.at(first.clone() + u)));
-            unrolled(b, "now", count, |b, u| self.multiply(b, &registers, u.into()));
+            unrolled(b, "now", count, |b, u| self.multiply(b, &registers, u.into(), &self.at(first + u)));
         };
         if rounds > 0 {
             b.for_("round", rounds, |b, round| several(b, round * unroll, unroll));
@@ -310,7 +388,7 @@ impl Block<'_> {
             let k = b.let_("k", self.at(whole.into()));
             b.if_(Expr::from(k).lt(m.k), |b| {
                 self.read(b, &registers, 0.into(), k.into());
-                self.multiply(b, &registers, 0.into());
+                self.multiply(b, &registers, 0.into(), &k.into());
             });
         }
         self.reduce(b, &registers);
@@ -334,14 +412,25 @@ impl Block<'_> {
             let n = self.column(column.into());
             // Beyond the last column the last one is read; what becomes of it is dropped.
             let n = if m.n % plan.block_columns() == 0 { n } else { n.min(m.n - 1) };
+            if let Some(of) = &registers.few_bits {
+                return self.read_weights(b, (registers, of), [u.clone(), column.into()], (&n, &k));
+            }
             b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
                 let value = Expr::load(self.params.get("b"), indices(m, self.batch, [n, k.clone() + v]));
                 b.store(registers.right, vec![u.clone(), column.into(), v.into()], value);
             });
         });
+        if registers.few_bits.is_none() {
+            self.read_left(b, registers, (u, plan.vector()), &k);
+        }
+    }
+
+    /// Reads `count` elements of each row of the left side from the `k`th on.
+    fn read_left(&self, b: &mut KernelBuilder, registers: &Registers, (u, count): (Expr, i64), k: &Expr) {
+        let m = &self.plan.m;
         unrolled(b, "row", m.m, |b, row| {
-            b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
-                let k = k + v;
+            b.loop_("v", count, LoopKind::Vectorized, |b, v| {
+                let k = k.clone() + v;
                 let place = if m.trans_a { [k, row.into()] } else { [row.into(), k] };
                 let value = Expr::load(self.params.get("a"), indices(m, self.batch, place));
                 b.store(registers.left, vec![u, row.into(), v.into()], value);
@@ -349,7 +438,65 @@ impl Block<'_> {
         });
     }
 
-    fn multiply(&self, b: &mut KernelBuilder, registers: &Registers, u: Expr) {
+    /// Reads the bytes of a column's weights from the `k`th on, with their scale and their zero point.
+    fn read_weights(
+        &self,
+        b: &mut KernelBuilder,
+        (registers, of): (&Registers, &OfRuns),
+        place: [Expr; 2],
+        (n, k): (&Expr, &Expr),
+    ) {
+        let [u, column] = place.clone();
+        let first = k.clone().floor_div(of.few.bits.in_byte());
+        b.loop_("v", self.plan.load_bytes(), LoopKind::Vectorized, |b, v| {
+            let value = Expr::load(self.params.get("b"), vec![n.clone(), first + v]);
+            b.store(registers.right, vec![u, column, v.into()], value);
+        });
+        let run = k.clone().floor_div(of.few.group);
+        let scale = Expr::load(self.params.get("b_scale"), vec![n.clone(), run.clone()]);
+        b.store(of.scale, place.to_vec(), scale);
+        if let Some(zero) = of.zero {
+            let byte = |at: Expr| Expr::load(self.params.get("b_zero"), vec![n.clone(), at]);
+            b.store(zero, place.to_vec(), of.few.unpacked(run, byte).cast(DType::F32));
+        }
+    }
+
+    /// Adds the products with weights of few bits from the `k`th on: first of integers, then of these sums with their scale. The left side
+    /// comes from near caches, and is read when it is needed, piece by piece.
+    fn multiply_weights(&self, b: &mut KernelBuilder, (registers, of): (&Registers, &OfRuns), u: &Expr, k: &Expr) {
+        let (in_byte, middle, piece) = (of.few.bits.in_byte(), of.few.bits.middle(), self.plan.piece());
+        self.each_sum(b, |b, index| b.store(of.sums, index, Expr::f32(0.0)));
+        unrolled(b, "piece", self.plan.vector() / piece, |b, at| {
+            self.read_left(b, registers, (0.into(), piece), &(k.clone() + at * piece));
+            unrolled(b, "byte", piece / in_byte, |b, byte| {
+                unrolled(b, "column", self.plan.sizes.columns, |b, column| {
+                    let index = vec![u.clone(), column.into(), at * (piece / in_byte) + byte];
+                    let integers = of.few.parts(Expr::load(registers.right, index));
+                    let zero = match of.zero {
+                        Some(zero) => Expr::load(zero, vec![u.clone(), column.into()]),
+                        None => Expr::f32(middle as f64),
+                    };
+                    for (part, integer) in (0..).zip(integers) {
+                        let weight = integer.cast(DType::F32) - zero.clone();
+                        unrolled(b, "row", self.plan.m.m, |b, row| {
+                            let left = Expr::load(registers.left, vec![0.into(), row.into(), byte * in_byte + part]);
+                            b.sum(of.sums, vec![column.into(), row.into()], weight.clone() * left, &[]);
+                        });
+                    }
+                });
+            });
+        });
+        self.each_sum(b, |b, index| {
+            let scale = Expr::load(of.scale, vec![u.clone(), index[0].clone()]);
+            b.sum(registers.acc, index.clone(), Expr::load(of.sums, index) * scale, &[]);
+        });
+    }
+
+    /// Multiplies what was read from the `k`th on.
+    fn multiply(&self, b: &mut KernelBuilder, registers: &Registers, u: Expr, k: &Expr) {
+        if let Some(of) = &registers.few_bits {
+            return self.multiply_weights(b, (registers, of), &u, k);
+        }
         unrolled(b, "v", self.plan.vector(), |b, v| {
             self.each_sum(b, |b, index| {
                 let right = Expr::load(registers.right, vec![u.clone(), index[0].clone(), v.into()]);

@@ -34,6 +34,13 @@ pub(crate) fn workload(seed: u64) -> Workload {
             continue;
         }
         let mut workload = sample::workload(&mut rng);
+        if seed % 24 == 13 {
+            workload.op = Op::MatmulNbits(sample::few_bits(&mut rng));
+            if workload.validate().is_ok() {
+                return workload;
+            }
+            continue;
+        }
         if seed % 6 == 1 {
             workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));
             if workload.validate().is_ok() && workload.macs() <= 1_000_000 {

@@ -6,9 +6,9 @@ use kernel_gen::workload::Workload;
 
 /// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
 /// classifier, two layers of ResNet-50 without tensor cores, one whose weights stay, and
-/// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, a batch, and a product of
-/// integers.
-pub(crate) const KNOWN: [&str; 29] = [
+/// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, a batch, products of
+/// integers, and one with weights of four bits.
+pub(crate) const KNOWN: [&str; 30] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -38,6 +38,7 @@ pub(crate) const KNOWN: [&str; 29] = [
     "matmul-i8i8.i32-m256n256k256-nt",
     "matmul-e4m3.f16-m256n256k256-nt",
     "scaled_matmul-e4m3.bf16-m256n256k512-s128",
+    "matmul_nbits-f16-m1n4096k4096-w4-z-g32",
 ];
 
 /// What the templates for CPUs are for, beside the above.

@@ -108,7 +108,7 @@ fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Pack {
             let (kh, kw) = (tap.clone().floor_div(c.kw), tap.floor_mod(c.kw));
             let exists = inside(&[kh.clone(), co.clone()], [c.kh, per_group], [rows, columns]);
             let co = if c.groups > 1 { group * per_group + co } else { co };
-            let zero = if dtype.is_byte() { Expr::Int(0).cast(DType::I32) } else { Expr::zero(dtype) };
+            let zero = Expr::zero_like_load(dtype);
             let value = or(exists, Expr::load(w, vec![kh, kw, ci, co]), zero);
             b.store(packed, vec![tile.into(), outer.into(), inner], value);
         },
