@@ -33,6 +33,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/dims.rs",
             "workload/gather.rs",
             "workload/group_norm.rs",
+            "workload/lookup.rs",
             "workload/lrn.rs",
             "workload/matmul.rs",
             "workload/matmul_nbits.rs",

@@ -65,9 +65,7 @@ impl Network {
         wanted: Wanted,
     ) -> Result<Network, Vec<Problem>> {
         let mut model = onnx::read(model)?;
-        qdq::join(&mut model);
-        few_bits::join(&mut model);
-        few_bits::join(&mut model);
+        recognise(&mut model);
         let usual = Form::of(wanted.dtype.unwrap_or(model.dtype()));
         // Words of channels are what integers are multiplied in.
         let usual = if model.is_quantised() { Form { layout: ConvLayout::Nhwc, ..usual } } else { usual };
@@ -85,13 +83,18 @@ impl Network {
     }
 }
 
+/// Puts one node where a model says one operator by several.
+fn recognise(model: &mut model::Model) {
+    qdq::join(model);
+    few_bits::join(model);
+}
+
 /// The steps of a model that a file's bytes hold, as its nodes are, before any pass. External data lies in `folder`.
 ///
 /// # Errors
 /// All that keeps the model from being compiled.
 pub fn parse(bytes: &[u8], folder: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
     let mut model = onnx::parse(bytes, folder)?;
-    qdq::join(&mut model);
-    few_bits::join(&mut model);
+    recognise(&mut model);
     translate::translate(&model, inputs)
 }

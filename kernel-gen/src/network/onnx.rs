@@ -16,7 +16,20 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Operators of ONNX Runtime's own that its quantiser writes.
-const OF_ONNX_RUNTIME: [&str; 4] = ["MatMulNBits", "QGemm", "QLinearAdd", "QLinearGlobalAveragePool"];
+const OF_ONNX_RUNTIME: [&str; 12] = [
+    "MatMulNBits",
+    "QGemm",
+    "QLinearAdd",
+    "QLinearAveragePool",
+    "QLinearConcat",
+    "QLinearGlobalAveragePool",
+    "QLinearLeakyRelu",
+    "QLinearMul",
+    "QLinearReduceMean",
+    "QLinearSigmoid",
+    "QLinearSoftmax",
+    "QLinearWhere",
+];
 
 /// The oldest version of the operators that is read.
 const OLDEST: i64 = 7;

@@ -6,8 +6,12 @@
 use super::model::{Attribute, Model, Node};
 use super::tensor::Tensor;
 use crate::ir::DType;
+use crate::workload::lookup::ENTRIES;
 use crate::workload::quant::largest_sum;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The operator that gives the entries of a table that integers stand for. No file has it.
+pub(super) const TABLE: &str = "(table)";
 
 /// Joins operators with the pairs around them, and leaves out what nothing needs any more.
 pub(super) fn join(model: &mut Model) {
@@ -19,14 +23,19 @@ pub(super) fn join(model: &mut Model) {
         model.nodes.iter().enumerate().flat_map(|(i, node)| node.outputs.iter().map(move |o| (o.as_str(), i)));
     let pairs = Pairs { model, writers: writers.collect(), uses };
     let quantizers = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "QuantizeLinear");
-    let found: Vec<(usize, Joined)> = quantizers.filter_map(|at| Some((at, pairs.joined(at)?))).collect();
+    let found: Vec<(usize, Joined)> =
+        quantizers.filter_map(|at| Some((at, pairs.joined(at).or_else(|| pairs.table(at))?))).collect();
     if found.is_empty() {
         return;
     }
+    let mut before = vec![];
     for (at, joined) in found {
         model.constants.extend(joined.constants);
         model.nodes[at] = joined.node;
+        before.extend(joined.before.into_iter().map(|node| (at, node)));
     }
+    // From the last on, so that places of those before stay what they are.
+    before.into_iter().rev().for_each(|(at, node)| model.nodes.insert(at, node));
     keep_what_is_needed(model);
 }
 
@@ -47,9 +56,61 @@ pub(super) fn keep_what_is_needed(model: &mut Model) {
 /// Operators whose results are elements of their first input.
 const MOVES: [&str; 6] = ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"];
 
+/// Functions of each element, of one operand or of several.
+const OF_ELEMENTS: [&str; 34] = [
+    "Abs",
+    "Add",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Div",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "LeakyRelu",
+    "Log",
+    "Max",
+    "Min",
+    "Mish",
+    "Mul",
+    "Neg",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Swish",
+    "Tanh",
+];
+
+/// Most nodes of a function.
+const MOST_NODES: usize = 64;
+
+/// A function of the elements of integers.
+#[derive(Default)]
+struct Function {
+    /// The nodes that it is made of, in their order.
+    nodes: BTreeSet<usize>,
+    /// The integers that these read.
+    of: BTreeSet<String>,
+}
+
 /// An operator on integers in the place of a `QuantizeLinear`.
 struct Joined {
     node: Node,
+    /// Nodes that make its constants.
+    before: Vec<Node>,
     /// Constants that it takes.
     constants: Vec<(String, Tensor)>,
 }
@@ -103,7 +164,17 @@ impl Pairs<'_> {
             inputs.extend([quantizer.inputs.get(1)?.clone(), zero]);
             let (name, outputs) = (node.name.clone(), quantizer.outputs.clone());
             let node = Node { name, op: "QLinearAdd".into(), inputs, outputs, attributes: BTreeMap::new() };
-            return Some(Joined { node, constants: vec![] });
+            return Some(Joined { node, constants: vec![], before: vec![] });
+        }
+        if node.op == "Concat" {
+            let operands = node.inputs.iter().map(|name| self.quantised(name)).collect::<Option<Vec<_>>>()?;
+            if !operands.iter().all(|[_, scale, _]| self.has_one_scale(scale)) {
+                return None;
+            }
+            let output = [quantizer.inputs.get(1)?.clone(), zero];
+            let inputs = output.into_iter().chain(operands.into_iter().flatten()).collect();
+            let node = Node { op: "QLinearConcat".into(), inputs, outputs: quantizer.outputs.clone(), ..node.clone() };
+            return Some(Joined { node, before: vec![], constants: vec![] });
         }
         let (op, columns) = match node.op.as_str() {
             "Conv" => ("QLinearConv", 0),
@@ -137,7 +208,66 @@ impl Pairs<'_> {
             }
         }
         let (name, outputs, attributes) = (node.name.clone(), quantizer.outputs.clone(), node.attributes.clone());
-        Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants })
+        Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants, before: vec![] })
+    }
+
+    /// What a `QuantizeLinear` makes of one tensor of integers, element by element, as a table: what the nodes between make of all integers
+    /// there are. A pair within is one of these nodes where that leaves one tensor, as between the factors of `x sigmoid(x)`.
+    fn table(&self, at: usize) -> Option<Joined> {
+        let mut function = Function::default();
+        self.function(at, &mut function)?;
+        while function.of.len() > 1 {
+            let writer = |name: &String| self.writers.get(name.as_str()).copied();
+            let last = function.of.iter().filter_map(writer).max()?;
+            function.of.retain(|name| writer(name) != Some(last));
+            self.function(last, &mut function)?;
+        }
+        let (of, nodes) = (function.of.pop_first()?, function.nodes);
+        let is_pair = |at: &usize| ["QuantizeLinear", "DequantizeLinear"].contains(&self.model.nodes[*at].op.as_str());
+        if nodes.iter().all(is_pair) {
+            return None;
+        }
+        let reads = |at: &&usize| self.model.nodes[**at].inputs.first() == Some(&of);
+        let zero = self.model.nodes[*nodes.iter().find(reads)?].inputs.get(2)?;
+        let dtype = self.model.constants.get(zero)?.byte?;
+        let integers = |i: i64| if dtype == DType::I8 { i64::from(i as u8 as i8) } else { i };
+        let all = Tensor::bytes(&[ENTRIES], dtype, (0..ENTRIES).map(integers).collect::<Vec<i64>>());
+        let quantizer = &self.model.nodes[at];
+        let name = |name: &str| format!("{name} of every {of} for {}", quantizer.name);
+        let made: BTreeSet<&String> = nodes.iter().flat_map(|at| &self.model.nodes[*at].outputs).chain([&of]).collect();
+        let renamed = |node: &Node| {
+            let other = |own: &String| if made.contains(own) { name(own) } else { own.clone() };
+            let [inputs, outputs] = [&node.inputs, &node.outputs].map(|names| names.iter().map(other).collect());
+            Node { inputs, outputs, ..node.clone() }
+        };
+        let before: Vec<Node> = nodes.iter().map(|at| renamed(&self.model.nodes[*at])).collect();
+        let inputs = vec![of.clone(), name(quantizer.outputs.first()?)];
+        let (own, outputs) = (quantizer.name.clone(), quantizer.outputs.clone());
+        let node = Node { name: own, op: TABLE.into(), inputs, outputs, attributes: BTreeMap::new() };
+        Some(Joined { node, before, constants: vec![(name(&of), all)] })
+    }
+
+    /// Adds a node to a function of the elements of integers, if it is one, with those before it.
+    fn function(&self, at: usize, function: &mut Function) -> Option<()> {
+        if !function.nodes.insert(at) {
+            return Some(());
+        }
+        let node = &self.model.nodes[at];
+        let is_pair = ["QuantizeLinear", "DequantizeLinear"].contains(&node.op.as_str());
+        let of_elements = is_pair && node.integer("block_size", 0) == 0 || OF_ELEMENTS.contains(&node.op.as_str());
+        if !of_elements || node.outputs.len() != 1 || function.nodes.len() > MOST_NODES {
+            return None;
+        }
+        for (place, name) in node.inputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            match (self.model.constants.get(name), self.writers.get(name.as_str())) {
+                // One number, which leaves the shape as it is.
+                (Some(constant), _) => (constant.data.len() == 1 && constant.shape.len() <= 1).then_some(())?,
+                (None, _) if node.op == "DequantizeLinear" && place == 0 => drop(function.of.insert(name.clone())),
+                (None, Some(writer)) => self.function(*writer, function)?,
+                (None, None) => return None,
+            }
+        }
+        Some(())
     }
 
     /// An operator that moves or compares elements, on the integers that stand for them: scale and zero point stay what they are.
@@ -153,7 +283,7 @@ impl Pairs<'_> {
         let mut node = node.clone();
         node.inputs[0] = x;
         node.outputs = quantizer.outputs.clone();
-        Some(Joined { node, constants: vec![] })
+        Some(Joined { node, constants: vec![], before: vec![] })
     }
 
     /// Whether a zero point is the least number of its type, so that nothing stands for a number below 0.

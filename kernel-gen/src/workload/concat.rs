@@ -1,7 +1,7 @@
 //! Tensors side by side.
 
 use super::dims::{Dims, MAX_RANK, RANKS, axis_of, check_axis, lists_and};
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -104,6 +104,10 @@ impl Operator for Concat {
         ("y", self.output_shape().axes())
     }
 
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Moves
+    }
+
     fn terms(&self) -> i64 {
         1
     }
@@ -116,7 +120,7 @@ impl Operator for Concat {
     fn stages(&self, _: DType, sums: DType) -> Vec<Stage> {
         let value = |index: &[Expr]| {
             let axis = self.axis as usize;
-            let (mut value, mut first) = (Expr::Float(0.0, sums.compute()), 0);
+            let (mut value, mut first) = (Expr::zero_like_load(sums), 0);
             for (number, extent) in self.parts().enumerate() {
                 let mut source = index.to_vec();
                 source[axis] = index[axis].clone() - first;

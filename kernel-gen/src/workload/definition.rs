@@ -7,7 +7,7 @@ use super::epilogue::{self, Epilogue, Per};
 use super::error::WorkloadError;
 use super::math::Math;
 use super::matmul::Matmul;
-use super::operator::{FLOATS, INDICES};
+use super::operator::{FLOATS, INDICES, OfBytes};
 use super::operators::Op;
 use super::param::{MAX_ELEMENTS, Param, Role, product};
 use super::quant::{self, Quant};
@@ -185,6 +185,7 @@ impl Workload {
     /// The type in memory of an operand that has none of its own.
     fn operand_type(&self, role: Role) -> DType {
         match role {
+            Role::Weight if self.op.get().of_bytes() == OfBytes::Bytes => self.out_dtype,
             Role::Weight if self.is_quantised() => self.quant.weight,
             Role::Bias if self.is_quantised() => DType::I32,
             _ => self.dtype,

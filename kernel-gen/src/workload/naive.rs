@@ -78,7 +78,7 @@ pub(crate) fn epilogue_from(
 /// The zero point of what a stage of a workload on integers reads, where it writes the output at `index`; of what is outside of the
 /// input that itself. None where there is none.
 fn number(w: &Workload, params: &Operands, loaded: Loaded, index: &[Expr]) -> Option<Expr> {
-    if !w.is_quantised() {
+    if !w.is_quantised() || w.op.get().of_bytes() == OfBytes::Bytes {
         return None;
     }
     if w.op.get().of_bytes() == OfBytes::Moves {

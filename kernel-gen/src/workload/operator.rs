@@ -256,6 +256,8 @@ pub(crate) enum OfBytes {
     Sums,
     /// Its elements are elements of the input, whatever they stand for.
     Moves,
+    /// It takes nothing else, and gives integers of eight bits: its elements are those of a table of the output's type.
+    Bytes,
     /// It takes floats of eight bits, as those of sums do, but no integers.
     Floats,
 }

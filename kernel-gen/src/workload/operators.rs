@@ -17,6 +17,7 @@ use super::dims::ABSENT;
 use super::gather::{self, Gather};
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
+use super::lookup::{self, Lookup};
 use super::lrn::{self, Lrn};
 use super::matmul::{self, Matmul};
 use super::matmul_nbits::{self, MatmulNbits};
@@ -70,7 +71,7 @@ impl Op {
         let outputs = self.get().kind().outputs;
         match self.get().of_bytes() {
             OfBytes::Sums if dtype.is_byte() => return DType::I32,
-            OfBytes::Moves if dtype.is_byte() => return dtype,
+            OfBytes::Moves | OfBytes::Bytes if dtype.is_byte() => return dtype,
             _ => {}
         }
         if outputs.contains(&dtype) { dtype } else { outputs[0] }
@@ -134,6 +135,8 @@ operators! {
     Concat { concat::CONCAT },
     /// Elements that indices name.
     Gather { gather::GATHER },
+    /// A function of integers of eight bits, as a table.
+    Lookup { lookup::LOOKUP },
     /// Images of another size.
     Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
     /// Elements combined over dimensions.

@@ -72,9 +72,10 @@ impl Workload {
         [self.dtype, if self.is_quantised() { self.quant.weight } else { self.dtype }]
     }
 
-    /// Whether the operator has weights.
+    /// Whether the operator has weights of [`Quant::weight`]'s type; a table has the output's.
     pub(crate) fn has_weight(&self) -> bool {
-        self.op.get().inputs().iter().any(|operand| operand.role == Role::Weight)
+        self.op.get().of_bytes() != OfBytes::Bytes
+            && self.op.get().inputs().iter().any(|operand| operand.role == Role::Weight)
     }
 }
 
@@ -98,6 +99,19 @@ pub(super) fn check_f8(w: &Workload) -> Result<(), WorkloadError> {
 pub(super) fn check(w: &Workload) -> Result<(), WorkloadError> {
     let error = |cause: String, help| Err(WorkloadError::Quantised { cause, help });
     let quant = w.quant;
+    if w.op.get().of_bytes() == OfBytes::Bytes {
+        return match (w.is_quantised() && w.out_dtype.is_byte(), w.epilogue.is_empty() && quant == Quant::default()) {
+            (true, true) => Ok(()),
+            (false, _) => error(
+                format!("{} takes {} and gives {}", w.op_name(), w.dtype, w.out_dtype),
+                "use dtype and out_dtype i8 or u8",
+            ),
+            (_, false) => error(
+                format!("the table of {} holds all that it does", w.op_name()),
+                "leave the epilogue, zero points and the type of weights out",
+            ),
+        };
+    }
     if !w.is_quantised() {
         if quant != Quant::default() {
             let help = "leave zero points and the type of the weights out, or use dtype i8 or u8";

@@ -42,7 +42,10 @@ pub fn of_operator(name: &str, rng: &mut Rng) -> Workload {
     loop {
         let Some(op) = draw(kind, rng, |rng| *rng.pick(&EXTENTS)) else { continue };
         let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);
-        let workload = Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) };
+        let workload = match op.get().of_bytes() {
+            OfBytes::Bytes => with_integers(op, rng),
+            _ => Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) },
+        };
         if workload.validate().is_ok() && workload.op_name() == name && work(&workload) <= 60_000 {
             return workload;
         }
@@ -59,7 +62,10 @@ pub fn of_network_size(name: &str, rng: &mut Rng) -> Workload {
     loop {
         let Some(op) = draw(kind, rng, |rng| *rng.pick(&OF_NETWORKS)) else { continue };
         let dtype = *rng.pick(&[DType::F32, DType::F16]);
-        let workload = Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) };
+        let workload = match op.get().of_bytes() {
+            OfBytes::Bytes => with_integers(op, rng),
+            _ => Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) },
+        };
         let fits = |p: &Param| p.elements() <= 1 << 26;
         if workload.validate().is_ok() && workload.op_name() == name && workload.params().iter().all(fits) {
             return workload;
@@ -111,8 +117,10 @@ pub fn with_integers(op: impl Into<Op>, rng: &mut Rng) -> Workload {
     let mut byte = || *rng.pick(&[DType::I8, DType::U8]);
     let (dtype, weight, out) = (byte(), byte(), byte());
     let plain = Workload::f32(op).with_dtype(dtype);
-    if plain.op.get().of_bytes() == OfBytes::Moves {
-        return plain;
+    match plain.op.get().of_bytes() {
+        OfBytes::Moves => return plain,
+        OfBytes::Bytes => return Workload { out_dtype: out, ..plain },
+        _ => {}
     }
     let weight_zero = *rng.pick(&[WeightZero::None, WeightZero::None, WeightZero::Tensor, WeightZero::Channel]);
     let quant = match plain.has_weight() {
@@ -199,7 +207,8 @@ fn takes_bytes(name: &str) -> bool {
     let kind = kind(name).expect("it was listed");
     let sizes: Vec<i64> = kind.sizes.iter().map(|size| i64::from(size.role != SizeRole::Padding)).collect();
     let layout = kind.layouts.first().copied().unwrap_or(ConvLayout::Nchw);
-    (kind.of_sizes)(layout, &sizes).is_some_and(|op| matches!(op.get().of_bytes(), OfBytes::Sums | OfBytes::Moves))
+    (kind.of_sizes)(layout, &sizes)
+        .is_some_and(|op| matches!(op.get().of_bytes(), OfBytes::Sums | OfBytes::Moves | OfBytes::Bytes))
 }
 
 /// Multiply-adds, or elements of the output if that is more.

@@ -20,6 +20,7 @@ mod cuda_templates;
 mod depthwise_direct;
 mod drawn;
 mod emit_cuda;
+mod few_bits_networks;
 mod filetests;
 #[path = "../folder/mod.rs"]
 mod folder;

@@ -346,3 +346,117 @@ fn pairs_that_operators_on_integers_do_not_take_are_computed_in_numbers() {
         assert!((result[0] - expected).abs() <= 1.0 && expected > 0.0, "{terms}: {result:?}, not {expected}");
     }
 }
+
+/// What operators of ONNX Runtime give, and pairs that say the same: functions of elements are tables, and the rest is computed in numbers.
+#[test]
+fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
+    let number = |name: &str, v: f32| tensor(name, &[], DataType::FLOAT, v.to_le_bytes().to_vec());
+    let byte = |name: &str, v: u8| tensor(name, &[], DataType::UINT8, vec![v]);
+    let constants = || {
+        vec![
+            number("sx", 0.05),
+            byte("zx", 128),
+            number("ss", 1.0 / 256.0),
+            byte("zs", 0),
+            number("sy", 0.025),
+            byte("zy", 12),
+        ]
+    };
+    let pair = |from: &str, scale: &str, zero: &str, to: &str| {
+        let between = format!("{to}_q");
+        let quantize = node("QuantizeLinear", &[from, scale, zero], &[&between], vec![]);
+        [quantize, node("DequantizeLinear", &[&between, scale, zero], &[to], vec![])]
+    };
+    let of_runtime = |op: &str, inputs: &[&str], output: &str, attributes: Vec<_>| {
+        let mut made = node(op, inputs, &[output], attributes);
+        made.domain = Some("com.microsoft".into());
+        made
+    };
+    let whole = |nodes: Vec<_>, shape: &[i64]| {
+        model(GraphProto {
+            node: nodes,
+            input: vec![value("x", &[1, 2, 4, 32], DataType::UINT8)],
+            output: vec![value("y", shape, DataType::UINT8)],
+            initializer: constants(),
+            ..Default::default()
+        })
+    };
+    let x: Vec<f64> = (0..256).map(|i| f64::from(i * 37 % 256)).collect();
+    let of_x = |q: f64| (q - 128.0) * f64::from(0.05f32);
+    let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
+    let stands = |v: f64, scale: f32, zero: f64| ((v / f64::from(scale)).round_ties_even() + zero).clamp(0.0, 255.0);
+    let rounded = |v: f64| stands(v, 1.0 / 256.0, 0.0) / 256.0;
+    let start = node("DequantizeLinear", &["x", "sx", "zx"], &["n"], vec![]);
+    let end = node("QuantizeLinear", &["f", "sy", "zy"], &["y"], vec![]);
+    let leaky = crate::random_network::float("alpha", 0.25);
+    // x sigmoid(x), whose factor is rounded between a pair.
+    let mut silu = vec![start.clone(), node("Sigmoid", &["n"], &["s"], vec![])];
+    silu.extend(pair("s", "ss", "zs", "s1"));
+    silu.extend([node("Mul", &["n", "s1"], &["f"], vec![]), end.clone()]);
+    let tables: [(&str, Vec<_>, &dyn Fn(f64) -> f64); 4] = [
+        ("silu", silu, &|v| v * rounded(sigmoid(v))),
+        ("hard swish", vec![start.clone(), node("HardSwish", &["n"], &["f"], vec![]), end.clone()], &|v| {
+            v * (v / 6.0 + 0.5).clamp(0.0, 1.0)
+        }),
+        ("QLinearSigmoid", vec![of_runtime("QLinearSigmoid", &["x", "sx", "zx", "sy", "zy"], "y", vec![])], &sigmoid),
+        (
+            "QLinearLeakyRelu",
+            vec![of_runtime("QLinearLeakyRelu", &["x", "sx", "zx", "sy", "zy"], "y", vec![leaky])],
+            &|v| if v < 0.0 { 0.25 * v } else { v },
+        ),
+    ];
+    for (what, nodes, function) in tables {
+        let program = read(&whole(nodes, &[1, 2, 4, 32])).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let keys: Vec<String> = program.steps.iter().map(|step| step.workload.key()).collect();
+        assert_eq!(keys, ["lookup-u8-1x2x4x32"], "{what}");
+        let expected: Vec<f64> = x.iter().map(|q| stands(function(of_x(*q)), 0.025, 12.0)).collect();
+        let result = evaluate(&program, std::slice::from_ref(&x), None).remove(0);
+        // Numbers half way between two integers are such in f64 and not in f32.
+        let near = result.iter().zip(&expected).filter(|(a, b)| (**a - **b).abs() == 1.0).count();
+        let same = result.iter().zip(&expected).filter(|(a, b)| a == b).count();
+        assert!(same + near == 256 && near <= 4, "{what}: {result:?} and should be {expected:?}");
+    }
+    // What has the scale of the result stays as it is, and the other integers become such.
+    let mut beside = vec![start.clone(), node("Sigmoid", &["n"], &["s"], vec![])];
+    beside.extend(pair("s", "ss", "zs", "s1"));
+    beside.push(node("Concat", &["s1", "n"], &["f"], vec![crate::random_network::int("axis", 1)]));
+    beside.push(node("QuantizeLinear", &["f", "ss", "zs"], &["y"], vec![]));
+    let program = read(&whole(beside, &[1, 4, 4, 32])).unwrap();
+    let keys: Vec<String> = program.steps.iter().map(|step| step.workload.key()).collect();
+    let expected = ["lookup-u8-1x2x4x32", "identity-u8z-1x2x4x32-requantize", "concat-u8-1x2x4x32-2-a1"];
+    assert_eq!(keys, expected);
+    let result = evaluate(&program, std::slice::from_ref(&x), None).remove(0);
+    let parts = x.iter().map(|q| stands(sigmoid(of_x(*q)), 1.0 / 256.0, 0.0));
+    let expected: Vec<f64> = parts.chain(x.iter().map(|q| stands(of_x(*q), 1.0 / 256.0, 0.0))).collect();
+    assert!(result.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1.0), "{result:?} and should be {expected:?}");
+    // By numbers.
+    let shape = [1, 2, 2, 16];
+    let attributes = vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
+    let pool = of_runtime("QLinearAveragePool", &["x", "sx", "zx", "sy", "zy"], "y", attributes);
+    let result = evaluate(&read(&whole(vec![pool], &shape)).unwrap(), std::slice::from_ref(&x), None).remove(0);
+    let mean = |i: usize| {
+        let at = i / 32 * 128 + i % 32 / 16 * 64 + i % 16 * 2;
+        [0, 1, 32, 33].iter().map(|by| of_x(x[at + by])).sum::<f64>() / 4.0
+    };
+    assert!((0..64).all(|i| (result[i] - stands(mean(i), 0.025, 12.0)).abs() <= 1.0), "{result:?}");
+    let product = ["x", "sx", "zx", "x", "sx", "zx", "sy", "zy"];
+    let square = of_runtime("QLinearMul", &product, "y", vec![]);
+    let result =
+        evaluate(&read(&whole(vec![square], &[1, 2, 4, 32])).unwrap(), std::slice::from_ref(&x), None).remove(0);
+    let of_square = |q: &f64| stands(of_x(*q) * of_x(*q), 0.025, 12.0);
+    assert!(result.iter().zip(&x).all(|(a, q)| (a - of_square(q)).abs() <= 1.0), "{result:?}");
+    let mut other = of_runtime("QLinearAveragePool", &["x", "sx", "zx", "sy", "zy"], "y", vec![]);
+    other.attribute = vec![ints("kernel_shape", &[2, 2]), crate::random_network::int("channels_last", 1)];
+    assert!(read(&whole(vec![other], &shape)).unwrap_err().contains("channels_last"));
+}
+
+/// Of zeros alone there is no range; ONNX Runtime's scale is 1 then.
+#[test]
+fn zeros_alone_are_quantised_to_zeros() {
+    let all = cases();
+    let case = all.case.iter().find(|case| case.name == "test_dynamicquantizelinear").expect("a published test");
+    let program = read(&model_of(case, &[0])).unwrap();
+    let zeros = vec![0.0; case.input[0].data.len()];
+    let result = evaluate(&program, std::slice::from_ref(&zeros), None);
+    assert_eq!(result, [zeros, vec![1.0], vec![0.0]]);
+}

@@ -10,7 +10,7 @@ use crate::network::tensor::{Data, Tensor};
 use crate::workload::epilogue::Per;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::{
-    AvgPool2d, Binary, Concat, Conv2d, ConvLayout, Dims, MaxPool2d, Op, Reduce, Resize, Slices, Unary,
+    AvgPool2d, Binary, Concat, Conv2d, ConvLayout, Dims, Lookup, MaxPool2d, Op, Reduce, Resize, Role, Slices, Unary,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -261,9 +261,10 @@ impl Turner<'_> {
             return false;
         }
         let is_conv = matches!(workload.op, Op::Conv2d(_));
+        let is_weight: Vec<bool> = workload.op.get().inputs().iter().map(|o| o.role == Role::Weight).collect();
         let mut operands = vec![];
         for (i, id) in step.operands.iter().enumerate() {
-            let is_image = i >= zeros && per[i - zeros] == Per::Element || i < inputs && !(is_conv && i == 1);
+            let is_image = i >= zeros && per[i - zeros] == Per::Element || i < inputs && !is_weight[i];
             operands.push(if is_conv && i == 1 {
                 let weight = self.program.constant(*id).expect("it was asked for");
                 self.program.add_constant(reordered(&weight, FILTER))
@@ -323,6 +324,7 @@ impl Turner<'_> {
             Op::AvgPool2d(pool) if goes_on() => {
                 (AvgPool2d { window: Conv2d { layout, ..pool.window }, ..pool }.into(), vec![])
             }
+            Op::Lookup(_) if goes_on() => (Lookup { input: dims(&[n, h, w, c]) }.into(), vec![]),
             Op::Resize(resize) if goes_on() => (Resize { layout, ..resize }.into(), vec![]),
             Op::Unary(unary) if goes_on() && !per_image && unary.input[..] == output => {
                 // The second dimension of a tensor counts channels.

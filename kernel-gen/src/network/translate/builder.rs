@@ -221,7 +221,7 @@ impl Builder {
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
         // Integers of eight bits are moved as what they are.
         let of_first = call.operands.first().map_or(DType::F32, |id| self.program.values[*id].dtype);
-        let moves = op.get().of_bytes() == OfBytes::Moves && of_first.is_byte();
+        let moves = matches!(op.get().of_bytes(), OfBytes::Moves | OfBytes::Bytes) && of_first.is_byte();
         let usual = (if moves { of_first } else { DType::F32 }, Quant::default());
         let (dtype, quant) = call.integers.unwrap_or(usual);
         let out_dtype = call.out.unwrap_or(op.output_type(dtype));

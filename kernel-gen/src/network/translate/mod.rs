@@ -5,6 +5,7 @@
 //! workload whose output has the shape that comes next.
 
 mod builder;
+mod by_numbers;
 mod contraction;
 mod element;
 mod few_bits;
@@ -18,6 +19,7 @@ mod window;
 use super::model::{Extent, Model, Node};
 use super::problem::{Fault, Problem};
 use super::program::{Program, Source, ValueId};
+use super::qdq::TABLE;
 use super::tensor::is_shape;
 use crate::ir::DType;
 use builder::Builder;
@@ -37,7 +39,21 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["MatMulNBits"], few_bits::matmul_nbits),
     (&["QGemm"], quantised::qgemm),
     (&["QLinearAdd"], quantised::qlinear_add),
-    (&["QLinearGlobalAveragePool"], quantised::qlinear_average),
+    (&["QLinearConcat"], by_numbers::concat),
+    (&[TABLE], by_numbers::lookup),
+    (
+        &[
+            "QLinearAveragePool",
+            "QLinearGlobalAveragePool",
+            "QLinearLeakyRelu",
+            "QLinearMul",
+            "QLinearReduceMean",
+            "QLinearSigmoid",
+            "QLinearSoftmax",
+            "QLinearWhere",
+        ],
+        by_numbers::by_numbers,
+    ),
     (&["QuantizeLinear"], quantised::quantize),
     (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),
@@ -163,6 +179,7 @@ pub fn operators() -> Vec<&'static str> {
         .iter()
         .flat_map(|(names, _)| names.iter().copied())
         .chain(["DynamicQuantizeLinear", "Split"])
+        .filter(|name| *name != TABLE)
         .collect();
     names.sort_unstable();
     names

@@ -12,7 +12,7 @@ use crate::network::tensor::Tensor;
 use crate::workload::{Epilogue, Quant, WeightZero};
 
 /// The integers of a value.
-fn bytes(b: &Builder, id: ValueId) -> Result<DType, Fault> {
+pub(super) fn bytes(b: &Builder, id: ValueId) -> Result<DType, Fault> {
     let dtype = b.program.values[id].dtype;
     match dtype.is_byte() {
         true => Ok(dtype),
@@ -32,8 +32,16 @@ fn scales(b: &Builder, what: &str, id: ValueId) -> Result<Vec<f32>, Fault> {
     }
 }
 
+/// The one scale of a tensor of activations.
+pub(super) fn scale(b: &Builder, what: &str, id: ValueId) -> Result<f32, Fault> {
+    match scales(b, what, id)?[..] {
+        [one] => Ok(one),
+        _ => Err(Fault::new(format!("its {what} is a list"), "quantise activations with one scale")),
+    }
+}
+
 /// A zero point that there is and that is not known to be 0 everywhere.
-fn zero(b: &Builder, x: &[Option<ValueId>], at: usize) -> Option<ValueId> {
+pub(super) fn zero(b: &Builder, x: &[Option<ValueId>], at: usize) -> Option<ValueId> {
     let id = x.get(at).copied().flatten()?;
     let known = b.constant(id).and_then(|tensor| tensor.to_integers());
     if known.is_some_and(|all| all.iter().all(|z| *z == 0)) { None } else { Some(id) }
@@ -132,7 +140,7 @@ fn requantized(
 }
 
 /// The zero point of an output, and its type: of one that is missing, 0 and `u8`.
-fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(ValueId, DType), Fault> {
+pub(super) fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(ValueId, DType), Fault> {
     match zero {
         Some(id) => Ok((one_zero(b, id, "zero points of its output")?, bytes(b, id)?)),
         None => Ok((b.add_constant(Tensor::bytes(&[1], DType::U8, [0])), DType::U8)),
@@ -247,10 +255,6 @@ pub(super) fn qlinear_add(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> R
         let sum = binary(b, "add", a, c)?;
         return quantized(b, sum, output, (out_zero, out_dtype));
     }
-    let scale = |b: &mut Builder, of: &str, id: ValueId| match scales(b, of, id)?[..] {
-        [one] => Ok(one),
-        _ => Err(Fault::new(format!("its {of} is a list"), "quantise activations with one scale")),
-    };
     let of_output = scale(b, "scale of its output", output)?;
     let [m, r] = [
         scale(b, "scale of its first summand", first[1])? / of_output,
@@ -274,27 +278,23 @@ pub(super) fn qlinear_add(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> R
     b.view(y, &shape)
 }
 
-/// `QLinearGlobalAveragePool` of ONNX Runtime, in numbers.
-pub(super) fn qlinear_average(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    if node.flag("channels_last") {
-        return Err(Fault::attribute("channels_last", 1, "0"));
-    }
-    let of = required(x, 0)?;
-    let zero_of_input = zero(b, x, 2);
-    let numbers = dequantized(b, of, required(x, 1)?, zero_of_input)?;
-    let pool = Node { op: "GlobalAveragePool".into(), ..Node::default() };
-    let mean = super::window::pool(b, &pool, &[Some(numbers)])?;
-    let output = zero_of_output(b, x.get(4).copied().flatten())?;
-    quantized(b, mean, required(x, 3)?, output)
-}
-
 /// The numbers that integers with one scale stand for.
-fn dequantized(b: &mut Builder, of: ValueId, scale: ValueId, zero: Option<ValueId>) -> Result<ValueId, Fault> {
+pub(super) fn dequantized(
+    b: &mut Builder,
+    of: ValueId,
+    scale: ValueId,
+    zero: Option<ValueId>,
+) -> Result<ValueId, Fault> {
     dequantize(b, &Node::default(), &[Some(of), Some(scale), zero])
 }
 
 /// The integers that numbers are with one scale.
-fn quantized(b: &mut Builder, of: ValueId, scale: ValueId, (zero, dtype): (ValueId, DType)) -> Result<ValueId, Fault> {
+pub(super) fn quantized(
+    b: &mut Builder,
+    of: ValueId,
+    scale: ValueId,
+    (zero, dtype): (ValueId, DType),
+) -> Result<ValueId, Fault> {
     let shape = b.shape(of);
     let elements = as_it_is(&shape);
     let (of, scale) = (b.view(of, &elements)?, b.view(scale, &[1])?);
@@ -350,7 +350,7 @@ pub(super) fn quantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
 }
 
 /// A shape that functions of elements take: images stay images, whose order a later pass may choose.
-fn as_it_is(shape: &[i64]) -> Vec<i64> {
+pub(super) fn as_it_is(shape: &[i64]) -> Vec<i64> {
     if (1..=4).contains(&shape.len()) { shape.to_vec() } else { by_channel(shape, None).to_vec() }
 }
 
@@ -456,6 +456,9 @@ pub(super) fn dynamic_quantize(b: &mut Builder, x: &[Option<ValueId>]) -> Result
     let range = binary(b, "subtract", most, least)?;
     let steps = number(b, 255.0);
     let scale = binary(b, "divide", range, steps)?;
+    // Of zeros alone the scale is 1, as ONNX Runtime has it: any would do, and 0 would make NaN of them.
+    let is_nothing = binary(b, "equal", range, zero)?;
+    let scale = binary(b, "add", scale, is_nothing)?;
     // The zero point is that of a quantisation by itself: round(0 - least / scale).
     let below = binary(b, "subtract", zero, least)?;
     let (one, none) = (number(b, 1.0), b.add_constant(Tensor::bytes(&[1], DType::U8, [0])));
