@@ -5,7 +5,6 @@ use super::operator::{
     FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
 use super::products::Sums;
-use super::reference::multiply;
 use super::stage::{Axis, Stage, axis, input};
 use super::{Op, Role, Workload, WorkloadError};
 use crate::integer::ceil_div;
@@ -221,23 +220,39 @@ impl Operator for MatmulNbits {
         Likeness { class: class.to_vec(), sizes: sizes.to_vec() }
     }
 
+    /// Sums of runs, each with its scale. Where a scale is so large that its products with weights are no finite numbers, those of single
+    /// terms may be NaN, as the difference of two infinities.
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        let (k, group, groups) = (self.k as usize, self.group as usize, self.groups() as usize);
-        let integer = |bytes: &[f64], row: usize, at: usize| match self.bits {
-            Bits::Eight => bytes[row * bytes.len() / self.n as usize + at],
-            Bits::Four => {
-                let byte = bytes[row * bytes.len() / self.n as usize + at / 2] as u8;
-                f64::from(if at % 2 == 0 { byte & 15 } else { byte >> 4 })
+        let [n, k, group] = [self.n, self.k, self.group].map(|size| size as usize);
+        let integer = |bytes: &[f64], row: usize, at: usize| {
+            let of_row = &bytes[row * bytes.len() / n..];
+            match self.bits {
+                Bits::Eight => of_row[at],
+                Bits::Four if at % 2 == 0 => f64::from(of_row[at / 2] as u8 & 15),
+                Bits::Four => f64::from(of_row[at / 2] as u8 >> 4),
             }
         };
-        let weight = |row: usize, at: usize| {
-            let zero = if self.asymmetric { integer(inputs[3], row, at / group) } else { self.bits.middle() as f64 };
-            (integer(inputs[1], row, at) - zero) * inputs[2][row * groups + at / group]
+        let zero = |row: usize, run: usize| match self.asymmetric {
+            true => integer(inputs[3], row, run),
+            false => self.bits.middle() as f64,
         };
-        let weights: Vec<f64> = (0..self.n as usize)
-            .flat_map(|row| (0..k).map(move |at| (row, at)))
-            .map(|(row, at)| weight(row, at))
-            .collect();
-        multiply(&self.product(), inputs[0], &weights)
+        let mut sums = Sums { values: vec![], magnitudes: vec![], or_nan: vec![] };
+        for (at, (row, left)) in inputs[0].chunks(k).flat_map(|left| (0..n).map(move |row| (row, left))).enumerate() {
+            let (mut value, mut magnitude) = (0.0, 0.0);
+            for (run, left) in left.chunks(group).enumerate() {
+                let (scale, zero) = (inputs[2][row * self.groups() as usize + run], zero(row, run));
+                let term = |(i, a): (usize, &f64)| a * (integer(inputs[1], row, run * group + i) - zero);
+                let terms = || left.iter().enumerate().map(term);
+                value += terms().sum::<f64>() * scale;
+                magnitude += terms().map(f64::abs).sum::<f64>() * scale.abs();
+                let is_finite = scale.abs() * 255.0 <= f64::from(f32::MAX);
+                if !is_finite && sums.or_nan.last() != Some(&at) {
+                    sums.or_nan.push(at);
+                }
+            }
+            sums.values.push(value);
+            sums.magnitudes.push(magnitude);
+        }
+        sums
     }
 }

@@ -13,6 +13,10 @@ use crate::ir::DType;
 /// The special values of a type, with their names: all are numbers that the type holds exactly, or none at all. Integers are those of
 /// 32 bits.
 pub fn values(dtype: DType) -> [(&'static str, f64); 5] {
+    if let (true, Some((least, most))) = (dtype.is_byte(), dtype.limits()) {
+        let [least, most, middle] = [least, most, (least + most + 1) / 2].map(|n| n as f64);
+        return [("the largest", most), ("the smallest", least), ("zero", 0.0), ("one", 1.0), ("the middle", middle)];
+    }
     if dtype.is_int() {
         let [most, least] = [i32::MAX, i32::MIN].map(f64::from);
         return [
@@ -113,6 +117,7 @@ pub fn small(rng: &mut Rng) -> Workload {
                 let name = *rng.pick(&PLANES);
                 sample::of_operator(name, rng).op
             }
+            9 if rng.one_in(6) => Op::MatmulNbits(sample::few_bits(rng)),
             9 if rng.one_in(4) => {
                 // Columns of several vectors.
                 let name = *rng.pick(&["reduce_sum", "reduce_mean", "reduce_max"]);

@@ -114,7 +114,8 @@ fn what_is_chosen_does_not_spill() {
         let tutorial = tutorial.expect("a built-in template");
         allowed.push(0);
         requests.push(source(tutorial, &workloads[0], target(name), &config).unwrap_or_else(|e| panic!("{e}")));
-        for workload in &workloads {
+        // An H100's choices are those that are measured; of the others a half.
+        for workload in workloads.iter().step_by(if name == "sm_90a" { 1 } else { 2 }) {
             let options = model::Options::default();
             let choice = model::choose(&registry, workload, target(name), &records, &options)
                 .unwrap_or_else(|e| panic!("{}: {e}", workload.key()));
@@ -163,12 +164,12 @@ fn parts_of_bf16_do_not_spill() {
         let largest = ["consumers=1 bn=128", "consumers=2 bn=128", "consumers=3 bn=80"]
             .map(|tile| Config::parse(&format!("{tile} row_blocks=1 stages=3 lag=1")).expect("a config"));
         let default = template.default_config(&workload, target).expect("it applies");
-        for config in largest.into_iter().chain([default]).filter(|config| space.index_of(config).is_ok()) {
-            requests.push(source(&template, &workload, target, &config).unwrap_or_else(|e| panic!("{e}")));
+        // Of the largest tiles in turn one, which three consumers are not for in NCHW and HWCN, where they do not share out the rows.
+        let fitting: Vec<Config> = largest.into_iter().filter(|config| space.index_of(config).is_ok()).collect();
+        for config in [&fitting[requests.len() / 2 % fitting.len()], &default] {
+            requests.push(source(&template, &workload, target, config).unwrap_or_else(|e| panic!("{e}")));
         }
     }
-    // Three consumers do not share out the rows of NCHW and HWCN.
-    assert!(requests.len() >= 5 * 3, "{} configs", requests.len());
     for (request, artifact) in requests.iter().zip(compile(&compiler, &requests)) {
         println!("{:3} registers: {}", artifact.log.kernels[0].registers, request.kernel);
         assert!(!artifact.log.kernels.iter().any(|k| k.spills()), "it spills: {}", request.kernel);

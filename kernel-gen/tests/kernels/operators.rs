@@ -73,7 +73,7 @@ fn on_templates(
 #[test]
 fn every_operator_is_right_on_cpus() {
     on_templates(
-        6,
+        4,
         &["x86-64-v3", "x86-64", "aarch64", "x86-64-v4"],
         "plain",
         |i, template, workload, target, config| {
@@ -88,7 +88,7 @@ fn every_operator_is_right_on_cpus() {
 
 #[test]
 fn every_operator_is_right_on_gpus() {
-    on_templates(6, &["sm_80", "sm_90a"], "plain_cuda", |_, template, workload, target, config| {
+    on_templates(4, &["sm_80", "sm_90a"], "plain_cuda", |_, template, workload, target, config| {
         checked::check(template, workload, &target.name, &config.to_string());
     });
 }

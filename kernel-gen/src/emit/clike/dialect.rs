@@ -63,6 +63,11 @@ pub(crate) trait Dialect: Sized {
         None
     }
 
+    /// A natural number below 2^23 as an `f32`, less a whole number of that size, if there is something quicker than converting it.
+    fn small_less(_natural: &Text, _less: f64) -> Option<Text> {
+        None
+    }
+
     /// The lvalue of one element.
     fn element(p: &mut Printer<'_, Self>, b: BufferId, indices: &[Expr]) -> Result<String, EmitError>;
 

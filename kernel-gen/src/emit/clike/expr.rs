@@ -19,6 +19,9 @@ pub(crate) struct Integer {
     pub(crate) wide: bool,
 }
 
+/// Numbers below it have room beside 2^23 in an `f32`.
+const SMALL: i64 = 1 << 22;
+
 /// Whether the interval fits into an `int`.
 fn fits((lo, hi): (i64, i64)) -> bool {
     lo > i64::from(i32::MIN) && hi <= i64::from(i32::MAX)
@@ -206,6 +209,16 @@ impl<D: Dialect> Printer<'_, D> {
             let (a, b) = (self.scalar(a)?, self.scalar(b)?);
             return Ok(of_pairs(op, &a, &b));
         }
+        if let (BinOp::Sub, Expr::Cast(DType::F32, natural), Expr::Float(less, _)) = (op, a, b)
+            && self.is_small(natural)
+            && less.fract() == 0.0
+            && less.abs() < SMALL as f64
+        {
+            let natural = self.integer(natural)?.text;
+            if let Some(text) = D::small_less(&natural, *less) {
+                return Ok(text);
+            }
+        }
         if op == BinOp::Mod {
             return Err(Self::unsupported(&format!("the remainder of {dtype} values")));
         }
@@ -217,6 +230,20 @@ impl<D: Dialect> Printer<'_, D> {
             return Ok(Text::new(format!("{function}{single}({}, {})", a.text, b.text), PRIMARY));
         }
         Ok(infix(op, &a, &b).unwrap_or_else(|| self.extreme(op, dtype.compute(), &a, &b)))
+    }
+
+    /// Whether an integer of 32 bits is sure to be natural and below [`SMALL`].
+    fn is_small(&self, e: &Expr) -> bool {
+        let natural = |e: &Expr| e.as_int().filter(|n| (1..=SMALL).contains(n));
+        match e {
+            Expr::Cast(DType::I32, a) => self.is_small(a),
+            Expr::Load(b, _) => self.kernel.buffer(*b).dtype == DType::U8,
+            Expr::Binary(BinOp::Mod, _, by) => matches!(&**by, Expr::Cast(DType::I32, by) if natural(by).is_some()),
+            Expr::Binary(BinOp::Div, a, by) => {
+                matches!(&**by, Expr::Cast(DType::I32, by) if natural(by).is_some()) && self.is_small(a)
+            }
+            _ => false,
+        }
     }
 
     /// The smaller or the larger of two numbers.

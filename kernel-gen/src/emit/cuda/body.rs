@@ -11,7 +11,7 @@ use super::tensor_map::NamedMap;
 use crate::emit::EmitError;
 use crate::emit::clike::dialect::{Dialect, Printer};
 use crate::emit::clike::prelude::Common;
-use crate::emit::clike::text::strength::PRIMARY;
+use crate::emit::clike::text::strength::{PRIMARY, SUM};
 use crate::emit::clike::text::{Text, has_word};
 use crate::ir::{Axis, Barrier, BinOp, BufferId, DType, Expr, For, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +120,13 @@ impl Dialect for Cuda {
 
     fn exp2(p: &mut Body<'_>) -> Option<String> {
         Some(p.ptx(Ptx::Exp2))
+    }
+
+    /// The bits of 2^23 and those of a smaller natural number are the `f32` that is their sum, so a logical operation and a difference,
+    /// which is exact, stand for a conversion. That takes twice as long as either.
+    fn small_less(natural: &Text, less: f64) -> Option<Text> {
+        let sum = format!("__int_as_float(0x4b000000 | {})", natural.at(PRIMARY));
+        Some(Text::new(format!("{sum} - {}.0f", 8_388_608.0 + less), SUM))
     }
 
     fn element(p: &mut Body<'_>, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {
