@@ -228,7 +228,7 @@ impl Operator for MatmulNbits {
             let of_row = &bytes[row * bytes.len() / n..];
             match self.bits {
                 Bits::Eight => of_row[at],
-                Bits::Four if at % 2 == 0 => f64::from(of_row[at / 2] as u8 & 15),
+                Bits::Four if at.is_multiple_of(2) => f64::from(of_row[at / 2] as u8 & 15),
                 Bits::Four => f64::from(of_row[at / 2] as u8 >> 4),
             }
         };

@@ -393,7 +393,8 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
     let mut silu = vec![start.clone(), node("Sigmoid", &["n"], &["s"], vec![])];
     silu.extend(pair("s", "ss", "zs", "s1"));
     silu.extend([node("Mul", &["n", "s1"], &["f"], vec![]), end.clone()]);
-    let tables: [(&str, Vec<_>, &dyn Fn(f64) -> f64); 4] = [
+    type Function<'a> = &'a dyn Fn(f64) -> f64;
+    let tables: [(&str, Vec<_>, Function<'_>); 4] = [
         ("silu", silu, &|v| v * rounded(sigmoid(v))),
         ("hard swish", vec![start.clone(), node("HardSwish", &["n"], &["f"], vec![]), end.clone()], &|v| {
             v * (v / 6.0 + 0.5).clamp(0.0, 1.0)
