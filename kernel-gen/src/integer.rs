@@ -12,7 +12,8 @@ pub(crate) fn gcd(a: i64, b: i64) -> i64 {
 
 /// `a / b`, rounded up, for a positive `b`.
 pub fn ceil_div(a: i64, b: i64) -> i64 {
-    (a + b - 1).div_euclid(b.max(1))
+    let b = b.max(1);
+    a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0)
 }
 
 /// The least multiple of a positive `unit` that is not below `a`.

@@ -6,6 +6,7 @@
 use super::model::{Attribute, Model, Node};
 use super::qdq::keep_what_is_needed;
 use super::tensor::Tensor;
+use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::workload::matmul_nbits::{Bits, GROUPS, MatmulNbits};
 use std::collections::BTreeMap;
@@ -23,6 +24,9 @@ pub(super) fn join(model: &mut Model) {
     }
     keep_what_is_needed(model);
 }
+
+/// Most weights that are added so that rows are whole runs.
+const MOST_PADDING: i64 = 1 << 24;
 
 /// A product in the place of another.
 struct Joined {
@@ -44,17 +48,21 @@ fn joined(model: &Model, at: usize) -> Option<Joined> {
     let (integers, scales) = (constant(0)?, constant(1)?);
     let [k, n] = integers.shape[..] else { return None };
     // Runs of a length that the operator does not take are numbers.
-    if !GROUPS.contains(&group) {
+    if !GROUPS.contains(&group) || k < 1 || n < 1 {
         return None;
     }
     let with = |bits| MatmulNbits { m: 1, n, k, bits, group, asymmetric: true };
     let groups = with(Bits::Four).groups();
-    if scales.shape != [groups, n] {
+    // Rows are whole runs: short ones would be much longer than they are.
+    if scales.shape != [groups, n] || n.saturating_mul(groups * group - k) > MOST_PADDING {
         return None;
     }
     let offset = if integers.byte? == DType::I8 { 128 } else { 0 };
     let zeros = match from.inputs.get(2).filter(|name| !name.is_empty()) {
-        Some(name) => Some(model.constants.get(name).filter(|zeros| zeros.shape == [groups, n])?.to_integers()?),
+        Some(name) => {
+            let zeros = model.constants.get(name)?;
+            Some((zeros.shape == [groups, n] && zeros.byte == integers.byte).then_some(zeros)?.to_integers()?)
+        }
         None => None,
     };
     let integers = integers.to_integers()?;
@@ -63,6 +71,9 @@ fn joined(model: &Model, at: usize) -> Option<Joined> {
     let all = || integers.iter().copied().chain((0..(groups * n) as usize).map(zero));
     let least = if offset == 0 { 0 } else { -8 };
     let few = all().all(|q| (least..least + 16).contains(&q));
+    if !all().all(|q| (-offset..256 - offset).contains(&q)) {
+        return None;
+    }
     let (bits, offset) = if few { (Bits::Four, -least) } else { (Bits::Eight, offset) };
     let of = with(bits);
     let (row, groups) = (n as usize, groups as usize);
@@ -87,7 +98,7 @@ fn joined(model: &Model, at: usize) -> Option<Joined> {
     let constants = vec![
         (name("bytes"), Tensor::bytes(&shape(of.row_bytes()), DType::U8, weight)),
         (name("scales"), Tensor::floats(&shape(groups as i64), (0..groups * row).map(scale).collect::<Vec<f32>>())),
-        (name("zero points"), Tensor::bytes(&shape(zero.len() as i64 / n), DType::U8, zero)),
+        (name("zero points"), Tensor::bytes(&shape(ceil_div(groups as i64, bits.in_byte())), DType::U8, zero)),
     ];
     let inputs = std::iter::once(a.clone()).chain(constants.iter().map(|(name, _)| name.clone())).collect();
     let attributes = [("K", k), ("N", n), ("bits", bits.count()), ("block_size", group)];

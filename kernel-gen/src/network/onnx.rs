@@ -5,8 +5,10 @@
 
 use super::model::{Attribute, Extent, Input, Model, Node};
 use super::problem::{Fault, Problem};
+use super::qdq::TABLE;
 use super::tensor::{Data, Tensor, is_shape};
 use super::wire;
+use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::ir::bits::{bf16_value, f16_value};
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
@@ -103,6 +105,9 @@ fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -
         let name = proto.name.clone().filter(|name| !name.is_empty()).unwrap_or(first);
         let place = format!("node `{name}` ({op})");
         let mut wrong = |fault| problems.push(Problem::at(&place, fault));
+        if op == TABLE {
+            wrong(Fault::new("the operator is not supported", AGAIN));
+        }
         let domain = proto.domain.clone().unwrap_or_default();
         let of_runtime = domain == "com.microsoft" && OF_ONNX_RUNTIME.contains(&op.as_str());
         if !domain.is_empty() && domain != "ai.onnx" && !of_runtime {
@@ -239,7 +244,7 @@ fn tensor(proto: &TensorProto, folder: &Folder<'_>) -> Result<Tensor, Fault> {
         (DataType::UINT8, _) | (_, Some(false)) => Some(DType::U8),
         _ => None,
     };
-    Ok(Tensor { shape: proto.dims.clone(), data, byte })
+    Ok(Tensor { shape: proto.dims.clone(), data, byte, four_bits: four_bits(kind).is_some() })
 }
 
 /// Whether integers have four bits, and if so whether they have signs.
@@ -252,10 +257,12 @@ fn four_bits(kind: DataType) -> Option<bool> {
 }
 
 /// Integers of four bits, of which the lower half of a byte comes first; the last byte may have one.
-fn of_halves(bytes: impl Iterator<Item = u8>, signed: bool, elements: i64) -> Data {
+fn of_halves(bytes: impl ExactSizeIterator<Item = u8>, signed: bool, elements: i64) -> Data {
     let value = |half: u8| if signed && half > 7 { i64::from(half) - 16 } else { i64::from(half) };
+    // Of as many bytes as there have to be, the last half may be none.
+    let there = if bytes.len() as i64 == ceil_div(elements, 2) { elements as usize } else { 2 * bytes.len() };
     let all = bytes.flat_map(|byte| [byte & 15, byte >> 4]).map(value);
-    Data::Integers(all.take(usize::try_from(elements).unwrap_or(0)).collect())
+    Data::Integers(all.take(there).collect())
 }
 
 /// Elements of raw bytes, in little-endian order; a number of bytes that is no multiple of the size loses the rest.

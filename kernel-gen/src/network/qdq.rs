@@ -6,7 +6,6 @@
 use super::model::{Attribute, Model, Node};
 use super::tensor::Tensor;
 use crate::ir::DType;
-use crate::workload::lookup::ENTRIES;
 use crate::workload::quant::largest_sum;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -145,7 +144,9 @@ impl Pairs<'_> {
     fn joined(&self, at: usize) -> Option<Joined> {
         let quantizer = &self.model.nodes[at];
         let zero = quantizer.inputs.get(2).cloned().unwrap_or_default();
-        if !self.has_one_scale(quantizer.inputs.get(1)?) {
+        // Without a zero point operators on integers give UINT8.
+        let is_usual = !zero.is_empty() || [0, 2].contains(&quantizer.integer("output_dtype", 0));
+        if !is_usual || !self.has_one_scale(quantizer.inputs.get(1)?) {
             return None;
         }
         let mut node = self.only_writer(quantizer.inputs.first()?)?;
@@ -157,7 +158,7 @@ impl Pairs<'_> {
         }
         if node.op == "Add" {
             let summands = [self.quantised(node.inputs.first()?)?, self.quantised(node.inputs.get(1)?)?];
-            if !summands.iter().all(|[_, scale, _]| self.has_one_scale(scale)) {
+            if !summands.iter().all(|summand| self.is_of_bytes(summand)) {
                 return None;
             }
             let mut inputs: Vec<String> = summands.into_iter().flatten().collect();
@@ -168,7 +169,7 @@ impl Pairs<'_> {
         }
         if node.op == "Concat" {
             let operands = node.inputs.iter().map(|name| self.quantised(name)).collect::<Option<Vec<_>>>()?;
-            if !operands.iter().all(|[_, scale, _]| self.has_one_scale(scale)) {
+            if !operands.iter().all(|operand| self.is_of_bytes(operand)) {
                 return None;
             }
             let output = [quantizer.inputs.get(1)?.clone(), zero];
@@ -230,8 +231,6 @@ impl Pairs<'_> {
         let reads = |at: &&usize| self.model.nodes[**at].inputs.first() == Some(&of);
         let zero = self.model.nodes[*nodes.iter().find(reads)?].inputs.get(2)?;
         let dtype = self.model.constants.get(zero)?.byte?;
-        let integers = |i: i64| if dtype == DType::I8 { i64::from(i as u8 as i8) } else { i };
-        let all = Tensor::bytes(&[ENTRIES], dtype, (0..ENTRIES).map(integers).collect::<Vec<i64>>());
         let quantizer = &self.model.nodes[at];
         let name = |name: &str| format!("{name} of every {of} for {}", quantizer.name);
         let made: BTreeSet<&String> = nodes.iter().flat_map(|at| &self.model.nodes[*at].outputs).chain([&of]).collect();
@@ -244,7 +243,7 @@ impl Pairs<'_> {
         let inputs = vec![of.clone(), name(quantizer.outputs.first()?)];
         let (own, outputs) = (quantizer.name.clone(), quantizer.outputs.clone());
         let node = Node { name: own, op: TABLE.into(), inputs, outputs, attributes: BTreeMap::new() };
-        Some(Joined { node, before, constants: vec![(name(&of), all)] })
+        Some(Joined { node, before, constants: vec![(name(&of), Tensor::every_byte(dtype))] })
     }
 
     /// Adds a node to a function of the elements of integers, if it is one, with those before it.
@@ -298,6 +297,11 @@ impl Pairs<'_> {
         self.model.constants.get(name).is_some_and(|scale| scale.data.len() == 1)
     }
 
+    /// Whether integers have one scale, and eight bits as far as the file says.
+    fn is_of_bytes(&self, [of, scale, _]: &[String; 3]) -> bool {
+        self.has_one_scale(scale) && self.model.constants.get(of).is_none_or(|constant| constant.byte.is_some())
+    }
+
     /// Whether sums by weights fit an i32, whatever the inputs; numbers take longer ones.
     fn sums_fit(&self, [weight, _, zero]: &[String; 3], channels: usize) -> bool {
         let Some(weight) = self.model.constants.get(weight) else { return false };
@@ -316,7 +320,8 @@ impl Pairs<'_> {
             _ => 1,
         };
         let rank = weight.shape.len() as i64;
-        let of_channels = (if axis < 0 { axis + rank } else { axis }) == channels as i64;
+        let of_channels = (if axis < 0 { axis + rank } else { axis }) == channels as i64
+            && weight.shape.get(channels) == Some(&(scale.data.len() as i64));
         (weight.byte.is_some() && (scale.data.len() == 1 || of_channels)).then_some(())
     }
 
@@ -327,6 +332,9 @@ impl Pairs<'_> {
         let of_sums = |c: usize| x[0] * w[c.min(w.len() - 1)];
         if let Some([bias, scale, zero]) = self.quantised(name) {
             let (scale, count) = (floats(&scale)?, self.model.constants.get(&bias)?.data.len());
+            if scale.is_empty() {
+                return None;
+            }
             let near = |c: usize| (scale[c.min(scale.len() - 1)] - of_sums(c)).abs() <= 1e-6 * of_sums(c).abs();
             let none = self.model.constants.get(&zero).and_then(Tensor::to_integers);
             let zero_is_0 = zero.is_empty() || none.is_some_and(|all| all.iter().all(|z| *z == 0));

@@ -2,6 +2,7 @@
 
 use crate::ir::DType;
 use crate::workload::MAX_ELEMENTS;
+use crate::workload::lookup::ENTRIES;
 use std::sync::Arc;
 
 /// Whether a tensor may have a shape: no extent below 0, and few enough elements that no count of bytes overflows, whatever
@@ -18,8 +19,10 @@ pub struct Tensor {
     pub shape: Vec<i64>,
     /// Its elements.
     pub data: Data,
-    /// The type of integers of eight bits.
+    /// The type of integers of eight bits, or of four.
     pub byte: Option<DType>,
+    /// Whether they have four bits in the file, which is what integers that are made by such a zero point have.
+    pub four_bits: bool,
 }
 
 /// The elements of a [`Tensor`]. Clones share them.
@@ -60,12 +63,12 @@ impl Data {
 impl Tensor {
     /// A tensor of numbers.
     pub fn floats(shape: &[i64], data: impl Into<Arc<[f32]>>) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: Data::Floats(data.into()), byte: None }
+        Tensor { shape: shape.to_vec(), data: Data::Floats(data.into()), byte: None, four_bits: false }
     }
 
     /// A tensor of integers.
     pub fn integers(shape: &[i64], data: impl Into<Arc<[i64]>>) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: Data::Integers(data.into()), byte: None }
+        Tensor { shape: shape.to_vec(), data: Data::Integers(data.into()), byte: None, four_bits: false }
     }
 
     /// A tensor of integers of eight bits.
@@ -73,9 +76,15 @@ impl Tensor {
         Tensor { byte: Some(dtype), ..Tensor::integers(shape, data) }
     }
 
+    /// All integers of a type of eight bits, as tables have them: those below 0 behind the others.
+    pub fn every_byte(dtype: DType) -> Tensor {
+        let integer = |byte: u8| if dtype == DType::I8 { i64::from(byte as i8) } else { i64::from(byte) };
+        Tensor::bytes(&[ENTRIES], dtype, (0..=u8::MAX).map(integer).collect::<Vec<i64>>())
+    }
+
     /// The same elements in another shape.
     pub fn with_shape(&self, shape: &[i64]) -> Tensor {
-        Tensor { shape: shape.to_vec(), data: self.data.clone(), byte: self.byte }
+        Tensor { shape: shape.to_vec(), data: self.data.clone(), ..*self }
     }
 
     /// Whether the elements are integers.

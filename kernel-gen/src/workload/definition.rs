@@ -255,7 +255,7 @@ fn images(axes: &[Axis]) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::DepthwisePointwise;
+    use crate::workload::{Bits, DepthwisePointwise, MatmulNbits, ScaledMatmul};
 
     #[test]
     fn keys_are_short_and_readable() {
@@ -329,6 +329,9 @@ mod tests {
             Op::from(Conv2d::nchw(huge, huge, huge, huge, huge, 1, 1, huge)),
             Op::from(Conv2d::nchw(1, 3, 8, 8, 8, 3, 1, 1 << 40)),
             Op::from(Matmul::new(1 << 36, 1, 1 << 36)),
+            Op::from(ScaledMatmul { m: 1, n: 1, k: i64::MAX, block: 128 }),
+            Op::from(MatmulNbits { m: 1, n: 1, k: i64::MAX, bits: Bits::Four, group: 16, asymmetric: true }),
+            Op::from(MatmulNbits { m: 1, n: huge, k: huge, bits: Bits::Eight, group: 256, asymmetric: true }),
         ] {
             let w = Workload::f32(op);
             assert!(matches!(w.validate(), Err(WorkloadError::TooLarge { .. })), "{w:?}");

@@ -8,7 +8,7 @@ use super::{Op, Role, Workload, WorkloadError};
 use crate::ir::{DType, Expr};
 
 /// `y[i] = table[x[i] mod 256]`: any function of integers of eight bits, as the 256 integers that it gives. Where an activation stands
-/// between a `DequantizeLinear` and a `QuantizeLinear` of ONNX, the table is what all three are together, to the bit and on every device.
+/// between a `DequantizeLinear` and a `QuantizeLinear` of ONNX, the table is what all three are together, computed once, so that every device gives the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Lookup {
     /// The shape of input and output.

@@ -133,7 +133,7 @@ impl MatmulNbits {
 
     /// Bytes of a row of `b`.
     pub fn row_bytes(&self) -> i64 {
-        self.groups() * self.group / self.bits.in_byte()
+        self.groups().saturating_mul(self.group) / self.bits.in_byte()
     }
 
     /// The integers of a byte, in their order.

@@ -261,10 +261,11 @@ pub(crate) fn workload_for(template: &str, seed: u64) -> Workload {
         let m = sample::matmul(&mut Rng::new(seed));
         // Reductions of whole vectors, of half ones, and of single elements.
         let k = m.k * [1, 4, 8, 64][seed as usize % 4];
-        workload.op = match seed / 4 % 3 {
+        workload.op = match seed % 2 {
             0 => {
                 let few = sample::few_bits(&mut Rng::new(seed));
-                Op::MatmulNbits(MatmulNbits { k: (few.k + 31) / 32 * 32, ..few })
+                let load = few.group.min(16 * few.bits.in_byte());
+                Op::MatmulNbits(MatmulNbits { k: (few.k + load - 1) / load * load, ..few })
             }
             _ => Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m }),
         };

@@ -158,7 +158,7 @@ fn products_with_weights_of_few_bits_are_recognised_in_both_forms() {
 
 #[test]
 fn weights_that_are_no_runs_become_numbers() {
-    // Blocks of 8, and weights that another operator needs as numbers.
+    // Blocks of 8.
     let case = Case { group: 8, scales: vec![0.5; 10], ..Case::random(1, 8, false) };
     let case = Case { sizes: [2, 2, 40], weights: (0..80).collect(), ..case };
     let x: Vec<f64> = (0..80).map(|i| (i % 9) as f64 - 4.0).collect();

@@ -54,6 +54,16 @@ pub(crate) fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&
         }
     }
     for (i, step) in program.steps.iter().enumerate() {
+        // What a step reads has the type that its kernel wants; constants are made of any.
+        for (param, id) in step.workload.params().iter().zip(&step.operands).filter(|_| network.is_some()) {
+            let root = program.root(*id);
+            let is_constant = matches!(program.values[root].source, Source::Constant(_));
+            let stored = network.map_or(DType::F32, |network| network.form.dtype);
+            let types = [program.values[*id].dtype, program.values[root].dtype]
+                .map(|dtype| if dtype.is_float() { stored } else { dtype });
+            let wanted = if param.dtype.is_float() { stored } else { param.dtype };
+            assert!(is_constant || types == [wanted; 2], "{}: {} is {types:?}", step.workload.key(), param.name);
+        }
         let operands: Vec<Vec<f64>> = step
             .operands
             .iter()

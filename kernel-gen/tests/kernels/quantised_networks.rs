@@ -411,7 +411,9 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
         let keys: Vec<String> = program.steps.iter().map(|step| step.workload.key()).collect();
         assert_eq!(keys, ["lookup-u8-1x2x4x32"], "{what}");
         let expected: Vec<f64> = x.iter().map(|q| stands(function(of_x(*q)), 0.025, 12.0)).collect();
-        let result = evaluate(&program, std::slice::from_ref(&x), None).remove(0);
+        let form = Form { dtype: DType::F32, layout: ConvLayout::Nhwc };
+        let network = Network::of("net", program, form);
+        let result = evaluate(&network.program, std::slice::from_ref(&x), Some(&network)).remove(0);
         // Numbers half way between two integers are such in f64 and not in f32.
         let near = result.iter().zip(&expected).filter(|(a, b)| (**a - **b).abs() == 1.0).count();
         let same = result.iter().zip(&expected).filter(|(a, b)| a == b).count();
@@ -424,9 +426,10 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
     beside.push(node("QuantizeLinear", &["f", "ss", "zs"], &["y"], vec![]));
     let program = read(&whole(beside, &[1, 4, 4, 32])).unwrap();
     let keys: Vec<String> = program.steps.iter().map(|step| step.workload.key()).collect();
-    let expected = ["lookup-u8-1x2x4x32", "identity-u8z-1x2x4x32-requantize", "concat-u8-1x2x4x32-2-a1"];
+    let expected = ["lookup-u8-1x2x4x32", "lookup-u8-1x2x4x32", "concat-u8-1x2x4x32-2-a1"];
     assert_eq!(keys, expected);
-    let result = evaluate(&program, std::slice::from_ref(&x), None).remove(0);
+    let network = Network::of("net", program, Form { dtype: DType::F32, layout: ConvLayout::Nhwc });
+    let result = evaluate(&network.program, std::slice::from_ref(&x), Some(&network)).remove(0);
     let parts = x.iter().map(|q| stands(sigmoid(of_x(*q)), 1.0 / 256.0, 0.0));
     let expected: Vec<f64> = parts.chain(x.iter().map(|q| stands(of_x(*q), 1.0 / 256.0, 0.0))).collect();
     assert!(result.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1.0), "{result:?} and should be {expected:?}");
@@ -460,4 +463,111 @@ fn zeros_alone_are_quantised_to_zeros() {
     let zeros = vec![0.0; case.input[0].data.len()];
     let result = evaluate(&program, std::slice::from_ref(&zeros), None);
     assert_eq!(result, [zeros, vec![1.0], vec![0.0]]);
+}
+
+/// Integers that no step may write where a concatenation has them: inputs of the network, constants, and what others read.
+#[test]
+fn integers_side_by_side_are_copied_as_integers() {
+    let byte = |name: &str, v: u8| tensor(name, &[], DataType::UINT8, vec![v]);
+    let scale = |name: &str| tensor(name, &[], DataType::FLOAT, 0.5f32.to_le_bytes().to_vec());
+    let constant = tensor("c", &[1, 16], DataType::UINT8, (0..16).collect());
+    let attributes = vec![crate::random_network::int("axis", 1)];
+    let mut beside =
+        node("QLinearConcat", &["s", "z", "x", "s", "z", "c", "s", "z", "x", "s", "z"], &["y"], attributes);
+    beside.domain = Some("com.microsoft".into());
+    let graph = GraphProto {
+        node: vec![beside],
+        input: vec![value("x", &[1, 16], DataType::UINT8)],
+        output: vec![value("y", &[1, 48], DataType::UINT8)],
+        initializer: vec![scale("s"), byte("z", 7), constant],
+        ..Default::default()
+    };
+    let program = read(&model(graph)).unwrap();
+    let x: Vec<f64> = (0..16).map(|i| f64::from(200 + i)).collect();
+    let all: Vec<f64> = x.iter().copied().chain((0..16).map(f64::from)).chain(x.iter().copied()).collect();
+    for layout in [ConvLayout::Nchw, ConvLayout::Nhwc] {
+        let network = Network::of("net", program.clone(), Form { dtype: DType::F32, layout });
+        assert_eq!(evaluate(&network.program, std::slice::from_ref(&x), Some(&network))[0], all);
+    }
+}
+
+/// What a file may say of types and lists: results of four bits, of an `output_dtype`, lists of nothing, blocks of any length.
+#[test]
+fn odd_types_and_empty_lists_are_taken_as_they_are_or_refused() {
+    let number = |name: &str, v: f32| tensor(name, &[], DataType::FLOAT, v.to_le_bytes().to_vec());
+    let whole = |nodes: Vec<_>, constants: Vec<_>, input: DataType, output: DataType| {
+        model(GraphProto {
+            node: nodes,
+            input: vec![value("x", &[1, 4], input)],
+            output: vec![value("y", &[1, 4], output)],
+            initializer: constants,
+            ..Default::default()
+        })
+    };
+    let int = crate::random_network::int;
+    let quantise = |zero: &str, attributes: Vec<_>| node("QuantizeLinear", &["f", "s", zero], &["y"], attributes);
+    // Four bits are saturated to four bits, which nothing here does.
+    let four = tensor("z", &[], DataType(22), vec![0]);
+    let program = whole(
+        vec![node("Identity", &["x"], &["f"], vec![]), quantise("z", vec![])],
+        vec![number("s", 1.0), four],
+        DataType::FLOAT,
+        DataType::INT8,
+    );
+    assert!(read(&program).unwrap_err().contains("four bits"));
+    let asked = |dtype: i64| {
+        whole(
+            vec![node("Identity", &["x"], &["f"], vec![]), quantise("", vec![int("output_dtype", dtype)])],
+            vec![number("s", 1.0)],
+            DataType::FLOAT,
+            DataType::INT8,
+        )
+    };
+    assert!(read(&asked(21)).unwrap_err().contains("output_dtype"));
+    let signed = read(&asked(3)).unwrap();
+    assert_eq!(evaluate(&signed, &[vec![-3.0, 2.0, 200.0, -0.4]], None)[0], [-3.0, 2.0, 127.0, 0.0]);
+    // A residual of signed integers, whose result has no zero point.
+    let sum = |dtype: i64| {
+        let nodes = vec![
+            node("DequantizeLinear", &["x", "s", "z"], &["a"], vec![]),
+            node("Add", &["a", "a"], &["f"], vec![]),
+            quantise("", vec![int("output_dtype", dtype)]),
+        ];
+        let constants = vec![number("s", 1.0), tensor("z", &[], DataType::INT8, vec![0])];
+        read(&whole(nodes, constants, DataType::INT8, DataType::INT8)).unwrap()
+    };
+    assert_eq!(evaluate(&sum(3), &[vec![-3.0, 2.0, 100.0, -100.0]], None)[0], [-6.0, 4.0, 127.0, -128.0]);
+    // Lists of nothing, and blocks longer than anything.
+    let empty = |name: &str, kind: DataType| tensor(name, &[0], kind, vec![]);
+    let nothing = whole(
+        vec![node("Identity", &["x"], &["f"], vec![]), quantise("z", vec![])],
+        vec![number("s", 1.0), empty("z", DataType::UINT8)],
+        DataType::FLOAT,
+        DataType::UINT8,
+    );
+    assert!(read(&nothing).unwrap_err().contains("zero points"));
+    for (shape, scales, block) in [(vec![4], vec![0], i64::MAX), (vec![32, 0], vec![1, 0], 32), (vec![4], vec![2], 3)] {
+        let count = |shape: &[i64]| shape.iter().product::<i64>() as usize;
+        let weights = tensor("w", &shape, DataType::UINT8, vec![3; count(&shape)]);
+        let floats = tensor("s", &scales, DataType::FLOAT, vec![0; 4 * count(&scales)]);
+        let numbers = node("DequantizeLinear", &["w", "s"], &["f"], vec![int("axis", 0), int("block_size", block)]);
+        let product = node("MatMul", &["x", "f"], &["y"], vec![]);
+        let program = whole(vec![numbers, product], vec![weights, floats], DataType::FLOAT, DataType::FLOAT);
+        // The last one is right.
+        assert_eq!(read(&program).is_ok(), block == 3, "{shape:?}");
+    }
+    // Beside integers of 32 bits, which are numbers.
+    let wide = tensor("w", &[1, 4], DataType::INT32, (0..16).map(|i| u8::from(i % 4 == 0)).collect());
+    let nodes = vec![
+        node("DequantizeLinear", &["x", "s"], &["a"], vec![]),
+        node("DequantizeLinear", &["w", "s"], &["b"], vec![]),
+        node("Concat", &["a", "b"], &["f"], vec![int("axis", 1)]),
+        quantise("", vec![]),
+    ];
+    let graph = GraphProto {
+        output: vec![value("y", &[1, 8], DataType::UINT8)],
+        ..whole(nodes, vec![number("s", 1.0), wide], DataType::UINT8, DataType::UINT8).graph.unwrap()
+    };
+    let result = evaluate(&read(&model(graph)).unwrap(), &[vec![5.0; 4]], None).remove(0);
+    assert_eq!(result, [5.0, 5.0, 5.0, 5.0, 1.0, 1.0, 1.0, 1.0]);
 }

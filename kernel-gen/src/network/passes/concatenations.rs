@@ -3,10 +3,10 @@
 //! Where one tensor follows the other as a whole, each is a part of their concatenation's memory, and so is a concatenation of some
 //! of them: the blocks of a DenseNet grow in one tensor. Where rows of both take turns, steps write slices.
 
+use super::copies;
 use super::permutations::ALIGNED;
-use crate::network::program::{Program, Said, Source, Step, ValueId};
-use crate::workload::unary::Function;
-use crate::workload::{Dims, Op, Slice, Slices, Unary, Workload};
+use crate::network::program::{Program, Source, Step, ValueId};
+use crate::workload::{Op, Slice, Slices};
 
 /// Removes the concatenations that need not be steps.
 pub(super) fn remove(program: &mut Program) {
@@ -102,16 +102,7 @@ fn grow(program: &mut Program, whole: ValueId, leaves: &Leaves, all: &[(ValueId,
             (value.shape.clone(), value.dtype, value.name.clone())
         };
         let output = program.add(&shape, dtype, part);
-        let elements = [shape.iter().product()];
-        let input = Dims::new(&elements).expect("one dimension");
-        let step = Step {
-            nodes: vec![format!("copy of {name}")],
-            workload: Workload::f32(Unary { input, function: Function::Identity }),
-            said: Said { flags: vec![], keys: vec![("input", format!("{elements:?}"))] },
-            slices: Slices::default(),
-            operands: vec![*leaf],
-            output,
-        };
+        let step = copies::step(program, format!("copy of {name}"), *leaf, output);
         let writers = program.steps.iter().rposition(|step| program.root(step.output) == program.root(*leaf));
         program.steps.insert(writers.map_or(0, |at| at + 1), step);
     }

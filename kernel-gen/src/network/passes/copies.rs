@@ -1,7 +1,8 @@
 //! Gives each result of the network a step that writes it: one that is an input, a constant or another result is copied.
 
+use super::permutations;
 use crate::ir::DType;
-use crate::network::program::{Program, Said, Source, Step};
+use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::workload::unary::Function;
 use crate::workload::{Dims, Slices, Unary, Workload};
 
@@ -17,16 +18,33 @@ pub(super) fn separate(program: &mut Program) {
             continue;
         }
         let shape = program.values[id].shape.clone();
-        let elements = [program.elements(id)];
-        let workload = Workload::f32(Unary {
-            input: Dims::new(&elements).expect("one dimension is not too many"),
-            function: Function::Identity,
-        });
-        let output = program.add(&shape, DType::F32, Source::Step);
-        let nodes = vec![format!("result {}", program.outputs[i].0)];
-        let said = Said { flags: vec![], keys: vec![("input", format!("{elements:?}"))] };
-        program.steps.push(Step { nodes, workload, said, slices: Slices::default(), operands: vec![id], output });
+        let output = program.add(&shape, copied(program.values[id].dtype), Source::Step);
+        let copy = step(program, format!("result {}", program.outputs[i].0), id, output);
+        program.steps.push(copy);
         program.outputs[i].1 = output;
         taken.push(output);
+    }
+}
+
+/// The type of a copy: integers of eight bits are what they are, all else is numbers.
+fn copied(dtype: DType) -> DType {
+    if dtype.is_byte() { dtype } else { DType::F32 }
+}
+
+/// A step that copies a value.
+pub(super) fn step(program: &Program, node: String, of: ValueId, output: ValueId) -> Step {
+    let (elements, dtype) = ([program.elements(of)], program.values[of].dtype);
+    // The identity of integers takes zero points away; what moves elements does not.
+    if dtype.is_byte() {
+        return permutations::step(vec![node], &elements, &[0], (of, dtype), output);
+    }
+    let input = Dims::new(&elements).expect("one dimension is not too many");
+    Step {
+        nodes: vec![node],
+        workload: Workload::f32(Unary { input, function: Function::Identity }),
+        said: Said { flags: vec![], keys: vec![("input", format!("{elements:?}"))] },
+        slices: Slices::default(),
+        operands: vec![of],
+        output,
     }
 }

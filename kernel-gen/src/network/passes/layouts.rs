@@ -93,7 +93,7 @@ fn reordered(tensor: &Tensor, order: [usize; 4]) -> Tensor {
         Data::Floats(all) => Data::Floats(of(all, shape, order)),
         Data::Integers(all) => Data::Integers(of(all, shape, order)),
     };
-    Tensor { shape: permuted(&shape, order).to_vec(), data, byte: tensor.byte }
+    Tensor { shape: permuted(&shape, order).to_vec(), data, byte: tensor.byte, four_bits: tensor.four_bits }
 }
 
 impl Turner<'_> {

@@ -310,6 +310,6 @@ impl Builder {
             false => Data::Floats(result.iter().map(|v| *v as f32).collect()),
         };
         let byte = Some(workload.out_dtype).filter(|dtype| dtype.is_byte());
-        self.add_constant(Tensor { shape: workload.output_shape(), data, byte })
+        self.add_constant(Tensor { shape: workload.output_shape(), data, byte, four_bits: false })
     }
 }

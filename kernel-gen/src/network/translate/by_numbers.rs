@@ -5,13 +5,10 @@ use super::builder::{Builder, Call};
 use super::operands::required;
 use super::quantised::{as_it_is, bytes, dequantized, quantized, scale, zero, zero_of_output};
 use super::{element, movement, row, window};
-use crate::ir::DType;
 use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
-use crate::workload::lookup::ENTRIES;
-use crate::workload::{Epilogue, Quant};
 
 /// Makes the result of a node.
 type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
@@ -95,8 +92,7 @@ pub(super) fn by_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
 /// All integers of the type of a value, in the order of a table.
 fn every_integer(b: &mut Builder, of: ValueId) -> Result<ValueId, Fault> {
     let dtype = bytes(b, of)?;
-    let all = (0..ENTRIES).map(|i| if dtype == DType::I8 { i64::from(i as u8 as i8) } else { i });
-    Ok(b.add_constant(Tensor::bytes(&[ENTRIES], dtype, all.collect::<Vec<i64>>())))
+    Ok(b.add_constant(Tensor::every_byte(dtype)))
 }
 
 /// The entries of a table that integers stand for.
@@ -128,16 +124,10 @@ pub(super) fn concat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
             operands.push(Some(of));
             continue;
         }
-        let shape = b.shape(of);
-        let elements = as_it_is(&shape);
-        let channels = elements[elements.len().min(2) - 1];
-        let multiplier = vec![own / of_output.0; channels.max(0) as usize];
-        let multiplier = b.add_constant(Tensor::floats(&[channels], multiplier));
-        let quant = Quant { input_zero: own_zero.is_some(), ..Quant::default() };
-        let (view, of_type) = (b.view(of, &elements)?, b.program.values[of].dtype);
-        let call = Call::new("identity", &[view]).key("input", &elements).integers(of_type, quant, own_zero);
-        let y = b.compute(call.then(Epilogue::Requantize, &[multiplier, out_zero]).gives(dtype))?;
-        operands.push(Some(b.view(y, &shape)?));
+        let (all, scale) = (every_integer(b, of)?, required(x, at + 1)?);
+        let numbers = dequantized(b, all, scale, own_zero)?;
+        let table = quantized(b, numbers, to, (out_zero, dtype))?;
+        operands.push(Some(looked_up(b, of, table)?));
     }
     movement::concat(b, node, &operands)
 }

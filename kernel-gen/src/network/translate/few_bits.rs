@@ -60,8 +60,11 @@ pub(super) fn matmul_nbits(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) 
 /// Whether zero points are known, and are what they would be if there were none.
 fn are_middle(b: &Builder, id: ValueId, of: &MatmulNbits) -> bool {
     let Some(bytes) = b.constant(id).and_then(|tensor| tensor.to_integers()) else { return false };
-    let row = bytes.len() / of.n.max(1) as usize;
     let in_byte = of.bits.in_byte();
+    let row = ceil_div(of.groups(), in_byte) as usize;
+    if bytes.len() as i64 != of.n.saturating_mul(row as i64) {
+        return false;
+    }
     (0..of.groups()).all(|group| {
         let rows = bytes.chunks(row.max(1));
         rows.map(|row| {

@@ -218,7 +218,7 @@ pub(super) fn scatter(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Re
         _ => Data::Floats(scattered(&data.to_floats(), &updates.to_floats(), &starts, each).into()),
     };
     let shape = b.shape(required(x, 0)?);
-    Ok(b.add_constant(Tensor { shape, data, byte: None }))
+    Ok(b.add_constant(Tensor { shape, data, byte: None, four_bits: false }))
 }
 
 /// Elements, those of each group in their new places.

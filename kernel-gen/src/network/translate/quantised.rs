@@ -53,11 +53,10 @@ fn one_zero(b: &mut Builder, id: ValueId, what: &str) -> Result<ValueId, Fault> 
         return Ok(id);
     }
     let all = b.integers(what, id)?;
-    let (first, same) = (all[0], all.iter().all(|z| *z == all[0]));
     let dtype = bytes(b, id)?;
-    match same {
-        true => Ok(b.add_constant(Tensor::bytes(&[1], dtype, [first]))),
-        false => Err(Fault::new(format!("it has {} {what}", all.len()), "quantise activations with one zero point")),
+    match all.first().filter(|first| all.iter().all(|z| z == *first)) {
+        Some(first) => Ok(b.add_constant(Tensor::bytes(&[1], dtype, [*first]))),
+        None => Err(Fault::new(format!("it has {} {what}", all.len()), "quantise activations with one zero point")),
     }
 }
 
@@ -142,6 +141,9 @@ fn requantized(
 /// The zero point of an output, and its type: of one that is missing, 0 and `u8`.
 pub(super) fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(ValueId, DType), Fault> {
     match zero {
+        Some(id) if b.constant(id).is_some_and(|zero| zero.four_bits) => {
+            Err(Fault::new("its result has four bits", "quantise activations to eight bits"))
+        }
         Some(id) => Ok((one_zero(b, id, "zero points of its output")?, bytes(b, id)?)),
         None => Ok((b.add_constant(Tensor::bytes(&[1], DType::U8, [0])), DType::U8)),
     }
@@ -341,8 +343,10 @@ pub(super) fn quantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
         return Err(Fault::new("it has a scale for each channel", "quantise activations with one scale"));
     }
     let zero = match (x.get(2).copied().flatten(), node.integer("output_dtype", 0)) {
-        // INT8 of ONNX's types.
+        // ONNX's types: none, UINT8, INT8.
+        (None, 0 | 2) => None,
         (None, 3) => Some(b.add_constant(Tensor::bytes(&[1], DType::I8, [0]))),
+        (None, other) => return Err(Fault::attribute("output_dtype", other, "2 (uint8) or 3 (int8)")),
         (zero, _) => zero,
     };
     let output = zero_of_output(b, zero)?;
@@ -412,7 +416,7 @@ fn of_blocks(
 ) -> Result<ValueId, Fault> {
     let (shape, block) = (&tensor.shape, node.integer("block_size", 0));
     let at = axis(node.integer("axis", 1), shape.len())?;
-    let blocks = shape[at].checked_add(block - 1).map_or(0, |n| n / block);
+    let blocks = shape[at] / block + i64::from(shape[at] % block != 0);
     let mut expected = shape.clone();
     expected[at] = blocks;
     if scales.shape != expected {
@@ -423,16 +427,16 @@ fn of_blocks(
         return Err(Fault::new(cause, "export the model again"));
     }
     let integers = tensor.to_integers().ok_or_else(|| Fault::new("it takes integers", "export the model again"))?;
-    let zeros = zeros.map(|id| b.integers("zero points", id)).transpose()?;
-    if zeros.as_ref().is_some_and(|zeros| zeros.len() != scales.data.len()) {
-        return Err(Fault::new("it has not as many zero points as scales", "export the model again"));
+    if zeros.is_some_and(|id| b.shape(id) != scales.shape) {
+        return Err(Fault::new("its zero points have another shape than its scales", "export the model again"));
     }
+    let zeros = zeros.map(|id| b.integers("zero points", id)).transpose()?;
     b.allow(integers.len() as i64, integers.len() as i64)?;
     let (floats, inner) = (scales.to_floats(), shape[at + 1..].iter().product::<i64>());
     let value = |(i, q): (usize, &i64)| {
         let (outer, along, within) = (i as i64 / inner / shape[at], i as i64 / inner % shape[at], i as i64 % inner);
         let scale = ((outer * blocks + along / block) * inner + within) as usize;
-        (q - zeros.as_ref().map_or(0, |zeros| zeros[scale])) as f32 * floats[scale]
+        q.saturating_sub(zeros.as_ref().map_or(0, |zeros| zeros[scale])) as f32 * floats[scale]
     };
     let values: Vec<f32> = integers.iter().enumerate().map(value).collect();
     Ok(b.add_constant(Tensor::floats(shape, values)))

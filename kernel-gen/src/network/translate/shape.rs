@@ -122,7 +122,7 @@ pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         }
         _ => Data::Floats(vec![0.0; elements].into()),
     };
-    Ok(b.add_constant(Tensor { shape, data, byte: None }))
+    Ok(b.add_constant(Tensor { shape, data, byte: None, four_bits: false }))
 }
 
 /// `Cast`: of constants between integers and numbers, else of nothing.
@@ -152,7 +152,7 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
         (Data::Integers(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v, to)).collect()),
         (Data::Floats(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v as i64, to)).collect()),
     };
-    Ok(b.add_constant(Tensor { shape: tensor.shape, data, byte: None }))
+    Ok(b.add_constant(Tensor { shape: tensor.shape, data, byte: None, four_bits: false }))
 }
 
 /// An integer in a type of ONNX: what does not fit wraps.
@@ -190,5 +190,5 @@ pub(super) fn range(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<
         true => Data::Integers(values.map(|v| v as i64).collect()),
         false => Data::Floats(values.map(|v| v as f32).collect()),
     };
-    Ok(b.add_constant(Tensor { shape: vec![count as i64], data, byte: None }))
+    Ok(b.add_constant(Tensor { shape: vec![count as i64], data, byte: None, four_bits: false }))
 }
