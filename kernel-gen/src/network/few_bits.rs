@@ -4,9 +4,8 @@
 //! long as their bytes do.
 
 use super::model::{Attribute, Model, Node};
-use super::qdq::keep_what_is_needed;
+use super::qdq::{Joined, replace};
 use super::tensor::Tensor;
-use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::workload::matmul_nbits::{Bits, GROUPS, MatmulNbits};
 use std::collections::BTreeMap;
@@ -15,25 +14,11 @@ use std::collections::BTreeMap;
 pub(super) fn join(model: &mut Model) {
     let products = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "MatMul");
     let found: Vec<(usize, Joined)> = products.filter_map(|at| Some((at, joined(model, at)?))).collect();
-    if found.is_empty() {
-        return;
-    }
-    for (at, joined) in found {
-        model.constants.extend(joined.constants);
-        model.nodes[at] = joined.node;
-    }
-    keep_what_is_needed(model);
+    replace(model, found);
 }
 
 /// Most weights that are added so that rows are whole runs.
 const MOST_PADDING: i64 = 1 << 24;
-
-/// A product in the place of another.
-struct Joined {
-    node: Node,
-    /// Constants that it takes.
-    constants: Vec<(String, Tensor)>,
-}
 
 /// The product with the integers of its weights, if these are constants, `[k, n]`, with scales of blocks along `k`.
 fn joined(model: &Model, at: usize) -> Option<Joined> {
@@ -98,12 +83,16 @@ fn joined(model: &Model, at: usize) -> Option<Joined> {
     let constants = vec![
         (name("bytes"), Tensor::bytes(&shape(of.row_bytes()), DType::U8, weight)),
         (name("scales"), Tensor::floats(&shape(groups as i64), (0..groups * row).map(scale).collect::<Vec<f32>>())),
-        (name("zero points"), Tensor::bytes(&shape(ceil_div(groups as i64, bits.in_byte())), DType::U8, zero)),
+        (name("zero points"), Tensor::bytes(&shape(of.row_zeros()), DType::U8, zero)),
     ];
     let inputs = std::iter::once(a.clone()).chain(constants.iter().map(|(name, _)| name.clone())).collect();
     let attributes = [("K", k), ("N", n), ("bits", bits.count()), ("block_size", group)];
     let attributes: BTreeMap<String, Attribute> =
         attributes.map(|(name, value)| (name.to_string(), Attribute::Integer(value))).into();
     let (name, outputs) = (product.name.clone(), product.outputs.clone());
-    Some(Joined { node: Node { name, op: "MatMulNBits".into(), inputs, outputs, attributes }, constants })
+    Some(Joined {
+        node: Node { name, op: "MatMulNBits".into(), inputs, outputs, attributes },
+        before: vec![],
+        constants,
+    })
 }

@@ -24,6 +24,11 @@ pub(super) fn join(model: &mut Model) {
     let quantizers = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "QuantizeLinear");
     let found: Vec<(usize, Joined)> =
         quantizers.filter_map(|at| Some((at, pairs.joined(at).or_else(|| pairs.table(at))?))).collect();
+    replace(model, found);
+}
+
+/// Puts nodes in the places of others, and leaves out what nothing needs any more.
+pub(super) fn replace(model: &mut Model, found: Vec<(usize, Joined)>) {
     if found.is_empty() {
         return;
     }
@@ -39,7 +44,7 @@ pub(super) fn join(model: &mut Model) {
 }
 
 /// Leaves out nodes whose results nobody takes: what one took that has been replaced may have been for nobody else.
-pub(super) fn keep_what_is_needed(model: &mut Model) {
+fn keep_what_is_needed(model: &mut Model) {
     let mut needed: BTreeSet<String> = model.outputs.iter().cloned().collect();
     let mut kept = vec![];
     for node in std::mem::take(&mut model.nodes).into_iter().rev() {
@@ -105,13 +110,13 @@ struct Function {
     of: BTreeSet<String>,
 }
 
-/// An operator on integers in the place of a `QuantizeLinear`.
-struct Joined {
-    node: Node,
+/// An operator in the place of several nodes, of which it takes the place of the last.
+pub(super) struct Joined {
+    pub(super) node: Node,
     /// Nodes that make its constants.
-    before: Vec<Node>,
+    pub(super) before: Vec<Node>,
     /// Constants that it takes.
-    constants: Vec<(String, Tensor)>,
+    pub(super) constants: Vec<(String, Tensor)>,
 }
 
 /// A model, and who writes and reads its values.

@@ -177,6 +177,15 @@ fn written(shared: &Shared) -> [String; 2] {
     [shape("m", "k", shared.flags[0]), shape("k", "n", shared.flags[1])]
 }
 
+/// `m`, `n` and `k` of a product of `a`, `[m, k]`, and a transposed `b`, `[n, k]`, which are keys that were checked to have two integers.
+pub(super) fn transposed(values: &Values, help: &str) -> Result<[i64; 3], Fault> {
+    let [[m, k], [n, k_of_b]] = ["a", "b"].map(|key| values.shape(key));
+    match k == k_of_b {
+        true => Ok([m, n, k]),
+        false => Err(Fault::new("b", format!("`a` has k = {k} but `b` has k = {k_of_b}"), help)),
+    }
+}
+
 fn keys(shared: &Shared) -> Vec<SpecKey> {
     let [a, b] = written(shared);
     let rank: &[usize] = if shared.name == BATCH_MATMUL.name { &[3] } else { &[2] };

@@ -1,6 +1,6 @@
 //! Products with weights of four or eight bits.
 
-use super::matmul::Matmul;
+use super::matmul::{Matmul, transposed};
 use super::operator::{
     FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
@@ -106,11 +106,7 @@ fn keys(_: &Shared) -> Vec<SpecKey> {
 }
 
 fn read(shared: &Shared, values: &Values) -> Result<Op, Fault> {
-    let [[m, k], [n, k_of_b]] = ["a", "b"].map(|key| values.shape(key));
-    if k != k_of_b {
-        let cause = format!("`a` has k = {k} but `b` has k = {k_of_b}");
-        return Err(Fault::new("b", cause, "the shapes are a = [m, k] and b = [n, k], as weights, not as bytes"));
-    }
+    let [m, n, k] = transposed(values, "the shapes are a = [m, k] and b = [n, k], as weights, not as bytes")?;
     let bits = match values.get("bits").map_or(4, |value| value[0]) {
         4 => Bits::Four,
         8 => Bits::Eight,
@@ -134,6 +130,11 @@ impl MatmulNbits {
     /// Bytes of a row of `b`.
     pub fn row_bytes(&self) -> i64 {
         self.groups().saturating_mul(self.group) / self.bits.in_byte()
+    }
+
+    /// Bytes of a row of `b_zero`, where there is one.
+    pub(crate) fn row_zeros(&self) -> i64 {
+        ceil_div(self.groups(), self.bits.in_byte())
     }
 
     /// The integers of a byte, in their order.
@@ -174,16 +175,11 @@ impl Operator for MatmulNbits {
     }
 
     fn inputs(&self) -> Vec<Operand> {
-        let [a, b] = self.product().inputs().try_into().expect("a product has two operands");
-        let packed = |name, elements| {
-            Operand::new(name, Role::Weight, vec![self.n, ceil_div(elements, self.bits.in_byte())]).of_type(DType::U8)
-        };
+        let a = Operand::new("a", Role::Input, vec![self.m, self.k]);
+        let packed = |name, of_row| Operand::new(name, Role::Weight, vec![self.n, of_row]).of_type(DType::U8);
         let scales = Operand::new("b_scale", Role::Weight, vec![self.n, self.groups()]);
-        let zeros = self.asymmetric.then(|| packed("b_zero", self.groups()));
-        [a, Operand { shape: vec![self.n, self.row_bytes()], dtype: Some(DType::U8), ..b }, scales]
-            .into_iter()
-            .chain(zeros)
-            .collect()
+        let zeros = self.asymmetric.then(|| packed("b_zero", self.row_zeros()));
+        [a, packed("b", self.row_bytes()), scales].into_iter().chain(zeros).collect()
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {

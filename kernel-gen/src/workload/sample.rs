@@ -42,13 +42,18 @@ pub fn of_operator(name: &str, rng: &mut Rng) -> Workload {
     loop {
         let Some(op) = draw(kind, rng, |rng| *rng.pick(&EXTENTS)) else { continue };
         let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);
-        let workload = match op.get().of_bytes() {
-            OfBytes::Bytes => with_integers(op, rng),
-            _ => Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) },
-        };
+        let workload = of_type(op, dtype, rng);
         if workload.validate().is_ok() && workload.op_name() == name && work(&workload) <= 60_000 {
             return workload;
         }
+    }
+}
+
+/// An operator on numbers of a type with any epilogue, or on integers where it takes nothing else; it may be invalid.
+fn of_type(op: Op, dtype: DType, rng: &mut Rng) -> Workload {
+    match op.get().of_bytes() {
+        OfBytes::Bytes => with_integers(op, rng),
+        _ => Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) },
     }
 }
 
@@ -62,10 +67,7 @@ pub fn of_network_size(name: &str, rng: &mut Rng) -> Workload {
     loop {
         let Some(op) = draw(kind, rng, |rng| *rng.pick(&OF_NETWORKS)) else { continue };
         let dtype = *rng.pick(&[DType::F32, DType::F16]);
-        let workload = match op.get().of_bytes() {
-            OfBytes::Bytes => with_integers(op, rng),
-            _ => Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) },
-        };
+        let workload = of_type(op, dtype, rng);
         let fits = |p: &Param| p.elements() <= 1 << 26;
         if workload.validate().is_ok() && workload.op_name() == name && workload.params().iter().all(fits) {
             return workload;

@@ -1,6 +1,6 @@
 //! Products of matrices whose blocks have scales.
 
-use super::matmul::Matmul;
+use super::matmul::{Matmul, transposed};
 use super::operator::{
     FLOATS, Fault, Kind, OfBytes, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
 };
@@ -65,11 +65,7 @@ fn keys(_: &Shared) -> Vec<SpecKey> {
 }
 
 fn read(_: &Shared, values: &Values) -> Result<Op, Fault> {
-    let [[m, k], [n, k_of_b]] = ["a", "b"].map(|key| values.shape(key));
-    if k != k_of_b {
-        let cause = format!("`a` has k = {k} but `b` has k = {k_of_b}");
-        return Err(Fault::new("b", cause, "the shapes are a = [m, k] and b = [n, k], as stored"));
-    }
+    let [m, n, k] = transposed(values, "the shapes are a = [m, k] and b = [n, k], as stored")?;
     let block = values.get("block").map_or(BLOCK, |value| value[0]);
     Ok(Op::ScaledMatmul(ScaledMatmul { m, n, k, block }))
 }

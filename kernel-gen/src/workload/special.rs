@@ -11,7 +11,7 @@ use super::{Conv2d, ConvLayout, Epilogue, Math, Op, Quant, Workload};
 use crate::ir::DType;
 
 /// The special values of a type, with their names: all are numbers that the type holds exactly, or none at all. Integers are those of
-/// 32 bits.
+/// eight bits or of 32.
 pub fn values(dtype: DType) -> [(&'static str, f64); 5] {
     if let (true, Some((least, most))) = (dtype.is_byte(), dtype.limits()) {
         let [least, most, middle] = [least, most, (least + most + 1) / 2].map(|n| n as f64);

@@ -234,14 +234,13 @@ impl<D: Dialect> Printer<'_, D> {
 
     /// Whether an integer of 32 bits is sure to be natural and below [`SMALL`].
     fn is_small(&self, e: &Expr) -> bool {
-        let natural = |e: &Expr| e.as_int().filter(|n| (1..=SMALL).contains(n));
+        let by_small =
+            |e: &Expr| matches!(e, Expr::Cast(DType::I32, e) if e.as_int().is_some_and(|n| (1..=SMALL).contains(&n)));
         match e {
             Expr::Cast(DType::I32, a) => self.is_small(a),
             Expr::Load(b, _) => self.kernel.buffer(*b).dtype == DType::U8,
-            Expr::Binary(BinOp::Mod, _, by) => matches!(&**by, Expr::Cast(DType::I32, by) if natural(by).is_some()),
-            Expr::Binary(BinOp::Div, a, by) => {
-                matches!(&**by, Expr::Cast(DType::I32, by) if natural(by).is_some()) && self.is_small(a)
-            }
+            Expr::Binary(BinOp::Mod, _, by) => by_small(by),
+            Expr::Binary(BinOp::Div, a, by) => by_small(by) && self.is_small(a),
             _ => false,
         }
     }

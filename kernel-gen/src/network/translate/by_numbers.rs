@@ -62,6 +62,16 @@ const BY_NUMBERS: [ByNumbers; 8] = [
     ByNumbers { name: "QLinearWhere", of: ("Where", element::choose), others: 1, operands: 2, is_function: false },
 ];
 
+/// The names of these operators.
+pub(in crate::network) const NAMES: [&str; BY_NUMBERS.len()] = {
+    let (mut names, mut i) = ([""; BY_NUMBERS.len()], 0);
+    while i < names.len() {
+        names[i] = BY_NUMBERS[i].name;
+        i += 1;
+    }
+    names
+};
+
 /// An operator that is in the list.
 pub(super) fn by_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let found = BY_NUMBERS.iter().find(|found| found.name == node.op);

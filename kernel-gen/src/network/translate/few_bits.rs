@@ -2,7 +2,6 @@
 
 use super::builder::{Builder, Call};
 use super::operands::required;
-use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::network::model::Node;
 use crate::network::problem::Fault;
@@ -41,12 +40,11 @@ pub(super) fn matmul_nbits(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) 
             return Err(Fault::new(format!("its {what} are no u8"), help));
         }
     }
-    let packed_zeros = ceil_div(of.groups(), bits.in_byte());
     let zeros = optional(3).filter(|id| !are_middle(b, *id, &of));
     let mut operands = vec![b.view(a, &[m, k])?, b.view(weights, &[n, of.row_bytes()])?];
     operands.push(b.view(scales, &[n, of.groups()])?);
     if let Some(id) = zeros {
-        operands.push(b.view(id, &[n, packed_zeros])?);
+        operands.push(b.view(id, &[n, of.row_zeros()])?);
     }
     let call = Call::new("matmul_nbits", &operands).flag("asymmetric", zeros.is_some());
     let call = call.key("a", &[m, k]).key("b", &[n, k]).key("bits", &[bits.count()]).key("group", &[group]);
@@ -61,7 +59,7 @@ pub(super) fn matmul_nbits(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) 
 fn are_middle(b: &Builder, id: ValueId, of: &MatmulNbits) -> bool {
     let Some(bytes) = b.constant(id).and_then(|tensor| tensor.to_integers()) else { return false };
     let in_byte = of.bits.in_byte();
-    let row = ceil_div(of.groups(), in_byte) as usize;
+    let row = of.row_zeros() as usize;
     if bytes.len() as i64 != of.n.saturating_mul(row as i64) {
         return false;
     }

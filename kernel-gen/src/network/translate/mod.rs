@@ -16,6 +16,8 @@ mod row;
 mod shape;
 mod window;
 
+pub(super) use by_numbers::NAMES as BY_NUMBERS;
+
 use super::model::{Extent, Model, Node};
 use super::problem::{Fault, Problem};
 use super::program::{Program, Source, ValueId};
@@ -41,19 +43,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["QLinearAdd"], quantised::qlinear_add),
     (&["QLinearConcat"], by_numbers::concat),
     (&[TABLE], by_numbers::lookup),
-    (
-        &[
-            "QLinearAveragePool",
-            "QLinearGlobalAveragePool",
-            "QLinearLeakyRelu",
-            "QLinearMul",
-            "QLinearReduceMean",
-            "QLinearSigmoid",
-            "QLinearSoftmax",
-            "QLinearWhere",
-        ],
-        by_numbers::by_numbers,
-    ),
+    (&by_numbers::NAMES, by_numbers::by_numbers),
     (&["QuantizeLinear"], quantised::quantize),
     (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),
