@@ -75,6 +75,11 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     fn advance<'a>(pointer: Self::Pointer<'a>, bytes: usize) -> Self::Pointer<'a>
     where
         Self: 'a;
+    /// The same pointer, for as long as it is lent.
+    #[doc(hidden)]
+    fn lend<'a: 'b, 'b>(pointer: &'b Self::Pointer<'a>) -> Self::Pointer<'b>
+    where
+        Self: 'a;
     /// A view as an argument.
     #[doc(hidden)]
     fn read_arg<'a, T: Element>(&'a self, view: Self::DynView<'a, T>) -> Result<DynArg<'a, Self>>;

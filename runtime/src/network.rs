@@ -1,5 +1,6 @@
 //! What generated networks link: the file of their weights, and the report of their launches.
 
+use crate::dispatch::DynArg;
 use crate::report::{Row, table};
 use crate::{Device, Element, Error, Report, Result, Shape, Tensor};
 use std::fmt;
@@ -93,6 +94,74 @@ fn check(head: &[u8], bytes: u64, mark: u64, length: u64) -> std::result::Result
         return Err(format!("there are {bytes} bytes of {length}"));
     }
     Ok(())
+}
+
+/// An input or a result of a network whose shapes vary. Generated code makes it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its name.
+    pub name: &'static str,
+    /// Its extents, with the most images.
+    pub shape: &'static [usize],
+    /// Whether the first extent is the number of images.
+    pub varies: bool,
+}
+
+/// The shapes that one plan of a network is for. Generated code makes it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The fewest images.
+    pub least: usize,
+    /// The most; 1 where their number does not vary.
+    pub most: usize,
+    /// Inputs, then results.
+    pub ports: &'static [Port],
+}
+
+impl Plan {
+    /// How many images there are, if the shapes are those of this plan: any number of images, the same everywhere.
+    fn images<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Option<usize> {
+        let mut images = None;
+        for (port, shape) in self.ports.iter().zip(shapes) {
+            let own = if port.varies { shape.first().copied()? } else { 1 };
+            let rest = usize::from(port.varies);
+            if shape.len() != port.shape.len() || shape[rest..] != port.shape[rest..] {
+                return None;
+            }
+            if port.varies && *images.get_or_insert(own) != own {
+                return None;
+            }
+        }
+        Some(images.unwrap_or(1))
+    }
+
+    /// The shapes for messages.
+    fn signature(&self) -> String {
+        let port = |port: &Port| {
+            let first = port.varies.then(|| format!("{}..{}", self.least, self.most));
+            let rest = port.shape.iter().skip(usize::from(port.varies)).map(usize::to_string);
+            format!("{} [{}]", port.name, first.into_iter().chain(rest).collect::<Vec<_>>().join(", "))
+        };
+        self.ports.iter().map(port).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The plan that takes the shapes of these arguments, and how many images they have. Generated code calls it.
+///
+/// # Errors
+/// [`Error::NoWorkload`] if there is none.
+#[doc(hidden)]
+pub fn find<D: Device>(network: &'static str, plans: &[Plan], args: &[DynArg<'_, D>]) -> Result<(usize, usize)> {
+    let images = |plan: &Plan| plan.images(args.iter().map(|arg| arg.shape));
+    let fits = |(_, plan): &(usize, &Plan)| images(plan).is_some_and(|n| n == 0 || (plan.least..=plan.most).contains(&n));
+    if let Some((at, plan)) = plans.iter().enumerate().find(fits) {
+        return Ok((at, images(plan).unwrap_or(0)));
+    }
+    let ports = plans.first().map_or(&[][..], |plan| plan.ports);
+    let got = ports.iter().zip(args).map(|(port, arg)| (port.name, arg.shape.to_vec())).collect();
+    Err(Error::NoWorkload { function: network, got, declared: plans.iter().map(Plan::signature).collect() })
 }
 
 /// The launches of a network on a device, in order. Printing it prints a table with the sum of the expected times.

@@ -1,6 +1,7 @@
 //! `kernel-gen extract`: the workloads of a model as a spec, for people who want kernels and no network.
 
 use super::output::{Failure, Output, write_new};
+use crate::diagnostic::Size;
 use crate::emit::rust::rust_name;
 use crate::ir::DType;
 use crate::network::{Network, Task, Wanted};
@@ -61,16 +62,17 @@ fn layout(text: &str) -> Result<ConvLayout, String> {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let Arguments { model, inputs, .. } = arguments;
     let wanted = Wanted { dtype: arguments.dtype, layout: arguments.layout };
-    let inputs: BTreeMap<String, Vec<i64>> = inputs.iter().cloned().collect();
+    let sizes = |shape: &[i64]| shape.iter().copied().map(Size::one).collect::<Vec<Size>>();
+    let inputs: BTreeMap<String, Vec<Size>> = inputs.iter().map(|(name, shape)| (name.clone(), sizes(shape))).collect();
     let stem = model.file_stem().map_or("network".into(), |stem| stem.to_string_lossy());
     let name = arguments.name.clone().unwrap_or_else(|| rust_name(&stem));
-    let network = Network::load(&name, model, &inputs, wanted).map_err(|problems| {
+    let network = Network::load(&name, model, &[inputs], wanted).map_err(|problems| {
         Failure::Lines(problems.iter().map(|problem| format!("{}: {problem}", model.display())).collect())
     })?;
     let text = text(&network, &model.display().to_string());
     let Some(file) = &arguments.out else { return Ok(Output::success(text)) };
     let shown = write_new(file, &text)?;
-    let (tasks, steps) = (network.tasks.len(), network.program.steps.len());
+    let (tasks, steps) = (network.tasks.len(), network.plans.iter().map(|plan| plan.program.steps.len()).sum::<usize>());
     Ok(Output::success(format!("wrote {shown}: {tasks} workloads of {steps} launches\n")))
 }
 

@@ -2,13 +2,14 @@
 
 use super::output::{Failure, Output, json_text};
 use super::project::{Project, chosen_json};
+use crate::network::{Network, Plan};
 use crate::spec::NetworkSpec;
 use crate::target::Target;
 use crate::templates::Registry;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 
-/// The plan of a network on targets, as text or as JSON. It fails where a workload gets no kernel.
+/// The plans of a network on targets, as text or as JSON. It fails where a workload gets no kernel.
 pub(super) fn explain(
     registry: &Registry,
     project: &Project,
@@ -17,28 +18,37 @@ pub(super) fn explain(
     as_json: bool,
 ) -> Result<Output, Failure> {
     let network = &spec.network;
-    let on_targets: Vec<Json> = targets.iter().map(|target| on_target(registry, project, spec, target)).collect();
-    let success =
-        on_targets.iter().all(|t| t["steps"].as_array().is_some_and(|all| all.iter().all(|s| s["choice"].is_object())));
-    let plan = json!({
+    let choices = |target: &&Target| -> Vec<Json> {
+        network.tasks.iter().map(|task| chosen_json(registry, project, &task.workload, target)).collect()
+    };
+    let choices: Vec<Vec<Json>> = targets.iter().map(choices).collect();
+    let success = choices.iter().flatten().all(Json::is_object);
+    let plan = |plan: &Plan| {
+        let on_targets = targets.iter().zip(&choices).map(|(target, choices)| on_target(network, plan, target, choices));
+        let program = &plan.program;
+        let shapes = program.inputs.iter().map(|(name, id)| (name.clone(), json!(program.values[*id].shape)));
+        json!({
+            "inputs": shapes.collect::<serde_json::Map<String, Json>>(),
+            "units": plan.units.as_ref().map(|units| [units.least, units.most]),
+            "passes": plan.passes,
+            "launches": program.steps.len(),
+            "slots": plan.memory.slots.len(),
+            "memory_bytes": plan.memory.bytes(),
+            "targets": on_targets.collect::<Vec<Json>>(),
+        })
+    };
+    let plans = json!({
         "network": spec.name,
         "model": spec.model.display().to_string(),
-        "passes": network.passes,
-        "launches": network.program.steps.len(),
         "workloads": network.tasks.len(),
-        "slots": network.memory.slots.len(),
-        "memory_bytes": network.memory.bytes(),
-        "targets": on_targets,
+        "plans": network.plans.iter().map(plan).collect::<Vec<Json>>(),
     });
-    let text = if as_json { json_text(&plan) } else { describe(&plan) };
+    let text = if as_json { json_text(&plans) } else { describe(&plans) };
     Ok(Output { text, errors: vec![], success })
 }
 
-fn on_target(registry: &Registry, project: &Project, spec: &NetworkSpec, target: &Target) -> Json {
-    let network = &spec.network;
-    let tasks = network.tasks.iter();
-    let choices: Vec<Json> = tasks.map(|task| chosen_json(registry, project, &task.workload, target)).collect();
-    let steps = network.program.steps.iter().zip(&network.step_tasks).map(|(step, task)| {
+fn on_target(network: &Network, plan: &Plan, target: &Target, choices: &[Json]) -> Json {
+    let steps = plan.program.steps.iter().zip(&plan.step_tasks).map(|(step, task)| {
         json!({
             "nodes": step.nodes,
             "task": network.tasks[*task].name,
@@ -51,17 +61,25 @@ fn on_target(registry: &Registry, project: &Project, spec: &NetworkSpec, target:
     json!({ "target": target.name, "steps": steps, "sum_us": sum })
 }
 
-fn describe(plan: &Json) -> String {
+fn describe(plans: &Json) -> String {
     let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let (launches, workloads) = (&plan["launches"], &plan["workloads"]);
-    let _ = writeln!(
-        text,
-        "{} of {}: {launches} launches, {workloads} workloads",
-        word(&plan["network"]),
-        word(&plan["model"])
-    );
+    let _ = writeln!(text, "{} of {}: {} workloads", word(&plans["network"]), word(&plans["model"]), plans["workloads"]);
+    for plan in plans["plans"].as_array().into_iter().flatten() {
+        describe_plan(&mut text, plan, word);
+    }
+    text
+}
+
+fn describe_plan(text: &mut String, plan: &Json, word: fn(&Json) -> String) {
+    let inputs = plan["inputs"].as_object().into_iter().flatten().map(|(name, shape)| format!("{name} {shape}"));
+    let units = match &plan["units"] {
+        Json::Null => String::new(),
+        units => format!(", {} to {} images", units[0], units[1]),
+    };
+    let inputs: Vec<String> = inputs.collect();
+    let _ = writeln!(text, "{}{units}: {} launches", inputs.join(", "), plan["launches"]);
     for pass in plan["passes"].as_array().into_iter().flatten() {
         let _ = writeln!(text, "  {}", word(pass));
     }
@@ -83,5 +101,4 @@ fn describe(plan: &Json) -> String {
             let _ = writeln!(text, "  {i:4}  {kernel:44}  {}  ({})", word(&step["workload"]), nodes.join(", "));
         }
     }
-    text
 }

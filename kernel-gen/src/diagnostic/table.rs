@@ -43,10 +43,24 @@ impl Size {
         Some(Size { least: number(least)?, most: number(most)? })
     }
 
+    /// One number.
+    pub fn one(n: i64) -> Size {
+        Size { least: n, most: n }
+    }
+
     /// Whether it is more than one.
     pub fn is_range(self) -> bool {
         self.least != self.most
     }
+}
+
+/// An array of sizes, of which the first may be a range if `ranges` says so.
+fn sizes(value: &DeValue<'_>, ranges: bool) -> Option<Vec<Size>> {
+    let size = |(i, e): (usize, &Spanned<DeValue<'_>>)| match e.get_ref().as_str() {
+        Some(text) if ranges && i == 0 => Size::range(text),
+        _ => integer(e.get_ref()).map(Size::one),
+    };
+    value.as_array()?.iter().enumerate().map(size).collect()
 }
 
 /// A table being read. It remembers the keys that were asked for: [`Table::finish`] reports all others.
@@ -160,13 +174,7 @@ impl<'t, 'i> Table<'t, 'i> {
             1 => format!("an array of integers: {key} = [1]"),
             n => format!("an array of integers: {key} = [{}]", vec!["1"; n].join(", ")),
         };
-        let found = self.typed(report, key, &example, |v| {
-            let size = |(i, e): (usize, &Spanned<DeValue<'_>>)| match e.get_ref().as_str() {
-                Some(text) if ranges && i == 0 => Size::range(text),
-                _ => integer(e.get_ref()).map(|n| Size { least: n, most: n }),
-            };
-            v.as_array()?.iter().enumerate().map(size).collect::<Option<Vec<Size>>>()
-        })?;
+        let found = self.typed(report, key, &example, |v| sizes(v, ranges))?;
         if lengths.is_empty() || lengths.contains(&found.value.len()) {
             return Some(found);
         }
@@ -271,16 +279,24 @@ impl<'t, 'i> Table<'t, 'i> {
         all
     }
 
-    /// The arrays of integers inside, each under a name that is the user's to choose. `key` is what the user writes before the names.
-    pub fn named_integers(&self, report: &mut Report, key: &str) -> BTreeMap<String, Vec<i64>> {
+    /// The shapes inside, each name with one or with a list of them; the first number of a shape may be a range. The names are the
+    /// user's to choose; `key` is what the user writes before them.
+    pub fn named_shapes(&self, report: &mut Report, key: &str) -> BTreeMap<String, Found<Vec<Vec<Size>>>> {
         let mut all = BTreeMap::new();
         for (name, span, value) in self.entries() {
             let list = value.get_ref().as_array();
-            match list.and_then(|list| list.iter().map(|e| integer(e.get_ref())).collect::<Option<Vec<i64>>>()) {
-                Some(list) => drop(all.insert(name.to_string(), list)),
+            let shapes = list.and_then(|list| match list.iter().any(|e| e.get_ref().as_array().is_some()) {
+                true => list.iter().map(|e| sizes(e.get_ref(), true)).collect::<Option<Vec<_>>>(),
+                false => sizes(value.get_ref(), true).map(|shape| vec![shape]),
+            });
+            match shapes {
+                Some(shapes) => drop(all.insert(name.to_string(), Found { value: shapes, span })),
                 None => {
                     let kind = describe(value.get_ref());
-                    let help = format!("write an array of integers: {key} = {{ \"{name}\" = [1, 3, 224, 224] }}");
+                    let help = format!(
+                        "write a shape, {key} = {{ \"{name}\" = [1, 3, 224, 224] }}, whose first number may be a range, \"1..8\", or a \
+                         list of shapes"
+                    );
                     report.error(&span, format!("`{name}` cannot be {kind}"), help);
                 }
             }

@@ -1,11 +1,12 @@
 //! Networks of a spec as modules, and the files of their weights.
 
-use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
+use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section, StepItem};
 use crate::ir::bits::{bf16_bits, f16_bits};
 use crate::ir::{Access, DType};
-use crate::network::{Network, Place, Program, Step, ValueId};
+use crate::network::{Network, Place, Plan, Program, Slot, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
 use crate::workload::Role;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
 /// What a file of weights begins with; the runtime's `network.rs` reads it.
@@ -85,75 +86,163 @@ fn within(value: f32, least: f32, most: f32) -> f32 {
     }
 }
 
-fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
-    let Network { program, memory, .. } = &spec.network;
-    let mut file = File { bytes: MAGIC.to_vec(), sections: vec![] };
-    file.bytes.resize(ALIGN, 0);
-    let roots = |id: &ValueId| program.root(*id);
-    // A constant that steps take packed is packed for each of their workloads; all others are read as they are.
-    let mut weights: Vec<((String, ValueId), Section)> = vec![];
-    let mut plain: Vec<(ValueId, DType)> = vec![];
-    let module_of = |step: usize| spec.network.tasks[spec.network.step_tasks[step]].name.clone();
-    let weight_of = |step: &Step| step.workload.params().iter().position(|p| p.role == Role::Weight);
-    for (i, step) in program.steps.iter().enumerate() {
-        let params = step.workload.params();
-        let packed = weight_of(step);
-        for (p, id) in step.operands.iter().map(roots).enumerate() {
-            let Some(Place::Constant) = memory.places[id] else { continue };
-            let key = (module_of(i), id);
-            if Some(p) == packed {
-                if !weights.iter().any(|(known, _)| *known == key) {
-                    let section = file.push_once(program, id, params[p].dtype);
-                    weights.push((key, section));
+/// The constants of a network, as its modules hold them.
+struct Constants {
+    file: File,
+    /// A constant that steps take packed is packed for each of their workloads: the module, and where in the file it is.
+    weights: Vec<(String, Section)>,
+    /// Arrays of those that are read as they are, one for each type.
+    arrays: Vec<Section>,
+    /// Where each operand of each plan's steps is, if it is a constant.
+    places: Vec<BTreeMap<(usize, usize), ArgPlace>>,
+}
+
+impl Constants {
+    fn of(network: &Network) -> Constants {
+        let mut file = File { bytes: MAGIC.to_vec(), sections: vec![] };
+        file.bytes.resize(ALIGN, 0);
+        let mut weights: Vec<(String, Section)> = vec![];
+        let mut plain: Vec<(usize, ValueId, DType)> = vec![];
+        let mut places = vec![BTreeMap::new(); network.plans.len()];
+        // Those that are read as they are, by what they are.
+        let mut readers: Vec<(usize, (usize, usize), usize)> = vec![];
+        for (at, plan) in network.plans.iter().enumerate() {
+            for (i, step) in plan.program.steps.iter().enumerate() {
+                let params = step.workload.params();
+                let packed = weight_of(step);
+                for (p, id) in step.operands.iter().map(|id| plan.program.root(*id)).enumerate() {
+                    let Some(Place::Constant) = plan.memory.places[id] else { continue };
+                    let dtype = params[p].dtype;
+                    if Some(p) == packed {
+                        let key = (module_of(network, plan, i), file.push_once(&plan.program, id, dtype));
+                        let known = weights.iter().position(|known| *known == key);
+                        places[at].insert((i, p), ArgPlace::Packed(known.unwrap_or(weights.len())));
+                        if known.is_none() {
+                            weights.push(key);
+                        }
+                    } else {
+                        let same = |(of, known, as_type): &(usize, ValueId, DType)| {
+                            let program = &network.plans[*of].program;
+                            *as_type == dtype && (*of, *known) == (at, id)
+                                || *as_type == dtype && program.values[*known].source == plan.program.values[id].source
+                        };
+                        let known = plain.iter().position(same).unwrap_or(plain.len());
+                        if known == plain.len() {
+                            plain.push((at, id, dtype));
+                        }
+                        readers.push((at, (i, p), known));
+                    }
                 }
-            } else if !plain.contains(&(id, params[p].dtype)) {
-                plain.push((id, params[p].dtype));
             }
         }
-    }
-    // All constants of one type that are read as they are lie in one array.
-    let mut arrays: Vec<Section> = vec![];
-    let mut places: Vec<((ValueId, DType), ArgPlace)> = vec![];
-    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8, DType::U8] {
-        let mut first = None;
-        for (id, _) in plain.iter().filter(|(_, of)| *of == dtype) {
-            let section = file.push(program, *id, dtype);
-            let start = *first.get_or_insert(section.offset);
-            let from = (section.offset - start) as i64 / dtype.bytes() as i64;
-            places.push(((*id, dtype), ArgPlace::Constant(arrays.len(), from)));
+        // All constants of one type that are read as they are lie in one array.
+        let mut arrays: Vec<Section> = vec![];
+        let mut lie: Vec<Option<ArgPlace>> = vec![None; plain.len()];
+        for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::I8, DType::U8] {
+            let mut first = None;
+            for (number, (at, id, _)) in plain.iter().enumerate().filter(|(_, (.., of))| *of == dtype) {
+                let section = file.push(&network.plans[*at].program, *id, dtype);
+                let start = *first.get_or_insert(section.offset);
+                let from = (section.offset - start) as i64 / dtype.bytes() as i64;
+                lie[number] = Some(ArgPlace::Constant(arrays.len(), from));
+            }
+            if let Some(offset) = first {
+                let elements = (file.bytes.len() as u64 - offset) as i64 / dtype.bytes() as i64;
+                arrays.push(Section { dtype, offset, elements });
+            }
         }
-        if let Some(offset) = first {
-            let elements = (file.bytes.len() as u64 - offset) as i64 / dtype.bytes() as i64;
-            arrays.push(Section { dtype, offset, elements });
+        for (at, operand, known) in readers {
+            places[at].insert(operand, lie[known].expect("each has a type of these"));
         }
+        Constants { file, weights, arrays, places }
     }
-    let steps = program.steps.iter().enumerate().map(|(i, step)| {
+}
+
+/// The parameter of a step that is taken packed.
+fn weight_of(step: &Step) -> Option<usize> {
+    step.workload.params().iter().position(|p| p.role == Role::Weight)
+}
+
+/// The module of a step's workload.
+fn module_of(network: &Network, plan: &Plan, step: usize) -> String {
+    network.tasks[plan.step_tasks[step]].name.clone()
+}
+
+/// Slots that all plans share, and for each plan which of them its own are: of one type the largest of one is the largest of another.
+fn slots(plans: &[Plan]) -> (Vec<Slot>, Vec<Vec<usize>>) {
+    let mut shared: Vec<Slot> = vec![];
+    let mut own = vec![];
+    for plan in plans {
+        let mut order: Vec<usize> = (0..plan.memory.slots.len()).collect();
+        if plans.len() > 1 {
+            order.sort_by_key(|i| std::cmp::Reverse(plan.memory.slots[*i].elements));
+        }
+        let mut taken = vec![0; plan.memory.slots.len()];
+        let mut free: Vec<usize> = (0..shared.len()).collect();
+        for i in order {
+            let slot = plan.memory.slots[i];
+            match free.iter().position(|at| shared[*at].dtype == slot.dtype) {
+                Some(at) => {
+                    taken[i] = free.remove(at);
+                    let elements = &mut shared[taken[i]].elements;
+                    *elements = slot.elements.max(*elements);
+                }
+                None => {
+                    taken[i] = shared.len();
+                    shared.push(slot);
+                }
+            }
+        }
+        own.push(taken);
+    }
+    (shared, own)
+}
+
+/// The launches of a plan.
+fn steps(network: &Network, plan: &Plan, constants: &BTreeMap<(usize, usize), ArgPlace>, slots: &[usize]) -> Vec<StepItem> {
+    let Plan { program, memory, .. } = plan;
+    let step = |(i, step): (usize, &Step)| {
         let params = step.slices.params(&step.workload);
+        let range = plan.units.as_ref().and_then(|units| units.ranges[i].as_ref());
         let values = step.operands.iter().chain([&step.output]).map(|id| program.place(*id));
         let args = params.iter().zip(values).enumerate().map(|(p, (param, (id, at)))| {
             let from = match memory.places[id] {
                 Some(Place::Input(i)) => ArgPlace::Input(i),
                 Some(Place::Output(i)) => ArgPlace::Output(i),
-                Some(Place::Slot(i)) => ArgPlace::Slot(i),
-                _ => {
-                    let is_packed = weight_of(step) == Some(p);
-                    let key = (module_of(i), id);
-                    match weights.iter().position(|(known, _)| is_packed && *known == key) {
-                        Some(at) => ArgPlace::Packed(at),
-                        None => places.iter().find(|(key, _)| *key == (id, param.dtype)).expect("all were placed").1,
-                    }
-                }
+                Some(Place::Slot(i)) => ArgPlace::Slot(slots[i]),
+                _ => constants[&(i, p)],
             };
-            ArgItem { from, at, elements: param.elements(), written: param.access == Access::Write }
+            let varies = range.is_some_and(|range| range.params.contains(&p));
+            let most = plan.units.as_ref().map_or(1, |units| units.most);
+            let elements = if varies { param.elements() / most } else { param.elements() };
+            ArgItem { from, at, elements, varies, written: param.access == Access::Write }
         });
-        StepItem { nodes: step.nodes.clone(), key: step.workload.key(), module: module_of(i), args: args.collect() }
-    });
-    let port = |(name, id): &(String, ValueId)| {
-        let value = &program.values[*id];
-        let shape = if value.shape.is_empty() { vec![1] } else { value.shape.clone() };
-        Port { name: name.clone(), shape, dtype: value.dtype }
+        let module = module_of(network, plan, i);
+        StepItem { nodes: step.nodes.clone(), key: step.workload.key(), module, args: args.collect() }
     };
-    let steps = steps.collect();
+    program.steps.iter().enumerate().map(step).collect()
+}
+
+fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
+    let network = &spec.network;
+    let Constants { mut file, weights, arrays, places } = Constants::of(network);
+    let (shared, own) = slots(&network.plans);
+    let plan = |(i, plan): (usize, &Plan)| {
+        let program = &plan.program;
+        let port = |(name, id): &(String, ValueId)| {
+            let value = &program.values[*id];
+            let shape = if value.shape.is_empty() { vec![1] } else { value.shape.clone() };
+            let varies = plan.units.as_ref().is_some_and(|units| units.varies[*id]);
+            Port { name: name.clone(), shape, varies, dtype: value.dtype }
+        };
+        PlanItem {
+            inputs: program.inputs.iter().map(port).collect(),
+            outputs: program.outputs.iter().map(port).collect(),
+            units: plan.units.as_ref().map(|units| (units.least, units.most)),
+            steps: steps(network, plan, &places[i], &own[i]),
+        }
+    };
+    let plans = network.plans.iter().enumerate().map(plan).collect();
     // Module and file are of one build, so that the function may change with the compiler; it is compiled for speed, as a build
     // script's own code is not, and weights are many.
     let mut hasher = DefaultHasher::new();
@@ -167,12 +256,10 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     let module = NetworkModule {
         name: spec.name.clone(),
         model,
-        inputs: program.inputs.iter().map(port).collect(),
-        outputs: program.outputs.iter().map(port).collect(),
-        slots: memory.slots.iter().map(|slot| (slot.dtype, slot.elements)).collect(),
+        plans,
+        slots: shared.iter().map(|slot| (slot.dtype, slot.elements)).collect(),
         constants: arrays,
-        weights: weights.into_iter().map(|((module, _), section)| (module, section)).collect(),
-        steps,
+        weights,
         file: name.clone(),
         folder: folder.to_string(),
         bytes: length,

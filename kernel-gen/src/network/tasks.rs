@@ -1,8 +1,9 @@
 //! The distinct workloads of a network: what is generated, and tuned.
 
 use super::program::{Program, Said, Step};
+use super::units::Units;
 use crate::stable::fnv1a;
-use crate::workload::{Slices, Workload};
+use crate::workload::{Range, Slices, Workload};
 
 /// Longer names of functions have a hash in place of the epilogue.
 const LONGEST: usize = 80;
@@ -20,15 +21,17 @@ pub struct Task {
     pub said: Said,
     /// Which of its tensors are slices of larger ones.
     pub slices: Slices,
+    /// Present if its number of images or rows is known when it runs.
+    pub range: Option<Range>,
     /// How often the network runs it.
     pub count: u32,
 }
 
-/// The tasks of a network, and which of them each step is.
-pub(super) fn extract(network: &str, program: &Program) -> (Vec<Task>, Vec<usize>) {
-    let mut tasks: Vec<Task> = vec![];
-    let task_of = |step: &Step, tasks: &mut Vec<Task>| {
-        let same = |task: &Task| task.workload == step.workload && task.slices == step.slices;
+/// The task of each step of a program. Those that are new go behind those that the network's other programs have.
+pub(super) fn extract(network: &str, program: &Program, units: Option<&Units>, tasks: &mut Vec<Task>) -> Vec<usize> {
+    let mut task_of = |(i, step): (usize, &Step)| {
+        let range = units.and_then(|units| units.ranges[i].clone());
+        let same = |task: &Task| (&task.workload, task.slices, &task.range) == (&step.workload, step.slices, &range);
         if let Some(at) = tasks.iter().position(same) {
             tasks[at].count += 1;
             return at;
@@ -37,11 +40,10 @@ pub(super) fn extract(network: &str, program: &Program) -> (Vec<Task>, Vec<usize
         let number = tasks.iter().filter(|task| task.function == function).count() + 1;
         let name = format!("{function}_{number}");
         let (workload, said) = (step.workload.clone(), step.said.clone());
-        tasks.push(Task { function, name, workload, said, slices: step.slices, count: 1 });
+        tasks.push(Task { function, name, workload, said, slices: step.slices, range, count: 1 });
         tasks.len() - 1
     };
-    let steps = program.steps.iter().map(|step| task_of(step, &mut tasks)).collect();
-    (tasks, steps)
+    program.steps.iter().enumerate().map(&mut task_of).collect()
 }
 
 /// The name of the function of a step.

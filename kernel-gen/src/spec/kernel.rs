@@ -382,12 +382,7 @@ fn largest(
     ranges: &mut Vec<(&'static str, Size)>,
 ) -> Option<Vec<i64>> {
     for size in found.value.iter().filter(|size| size.is_range()) {
-        let Size { least, most } = size;
-        if *least < 1 || most < least || *most > MAX_UNITS {
-            let help = format!("write at least 1 and at most {MAX_UNITS}, the least first: \"1..64\"");
-            report.error(&found.span, format!("`{key}` has the range \"{least}..{most}\""), help);
-            return None;
-        }
+        is_range_of_units(report, key, &found.span, *size).then_some(())?;
         if let Some((other, first)) = ranges.first().filter(|(_, first)| first != size) {
             let cause = format!("`{key}` has another range than `{other}`, \"{}..{}\"", first.least, first.most);
             report.error(&found.span, cause, "a launch has one number of images or rows: write the same range");
@@ -400,6 +395,17 @@ fn largest(
 
 /// Most images or rows of a range.
 const MAX_UNITS: i64 = 65_536;
+
+/// Reports a range that no number of images or rows can be.
+pub(super) fn is_range_of_units(report: &mut Report, key: &str, span: &Range<usize>, size: Size) -> bool {
+    let Size { least, most } = size;
+    let fits = least >= 1 && most >= least && most <= MAX_UNITS;
+    if !fits {
+        let help = format!("write at least 1 and at most {MAX_UNITS}, the least first: \"1..64\"");
+        report.error(span, format!("`{key}` has the range \"{least}..{most}\""), help);
+    }
+    fits
+}
 
 /// A number that an operator holds.
 fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Number> {

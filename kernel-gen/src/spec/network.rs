@@ -1,10 +1,11 @@
 //! `[[network]]`: a model file whose workloads are generated, with the code that runs them in order.
 
+use super::kernel::is_range_of_units;
 use super::KernelSpec;
 #[cfg(feature = "networks")]
 use super::WorkloadSpec;
 use super::names::Names;
-use crate::diagnostic::{Report, Table};
+use crate::diagnostic::{Found, Report, Size, Table};
 use crate::ir::DType;
 #[cfg(feature = "networks")]
 use crate::network::{Network, Task, Wanted};
@@ -43,7 +44,8 @@ impl NetworkSpec {
 struct Header {
     name: String,
     model: PathBuf,
-    inputs: BTreeMap<String, Vec<i64>>,
+    /// The shapes of the inputs, one map a plan.
+    shapes: Vec<Shapes>,
     dtype: Option<DType>,
     layout: Option<ConvLayout>,
     /// Where the model's path stands in the spec.
@@ -63,22 +65,87 @@ pub(super) fn read(
     table.require(report, "model", "model = \"model.onnx\"");
     let name = table.string(report, "name").and_then(|n| names.take(report, &n, false));
     let model = table.string(report, "model");
-    let inputs = table.table(report, "inputs").map(|t| t.named_integers(report, "inputs")).unwrap_or_default();
+    let inputs = table.table(report, "inputs").map(|t| t.named_shapes(report, "inputs")).unwrap_or_default();
+    let shapes = shapes(report, inputs);
     let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
     let dtype = table.choice(report, "dtype", &types).map(|found| found.value);
     let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
     let layout = table.choice(report, "layout", &layouts).map(|found| found.value);
     table.finish(report);
-    let (name, model) = (name?, model?);
+    let (name, model, shapes) = (name?, model?, shapes?);
     let path = Path::new(file).parent().unwrap_or(Path::new("")).join(model.value);
-    load(report, names, Header { name, model: path, inputs, dtype, layout, span: model.span, line })
+    load(report, names, Header { name, model: path, shapes, dtype, layout, span: model.span, line })
+}
+
+/// The shapes of inputs by name.
+type Shapes = BTreeMap<String, Vec<Size>>;
+
+/// Most lists of shapes that one network is made for.
+const MAX_PLANS: usize = 64;
+
+/// The shapes of all inputs, one map a plan: of an input with several, one after the other.
+fn shapes(report: &mut Report, inputs: BTreeMap<String, Found<Vec<Vec<Size>>>>) -> Option<Vec<Shapes>> {
+    let before = report.len();
+    let longest = inputs.iter().max_by_key(|(_, found)| found.value.len());
+    let plans = longest.map_or(1, |(_, found)| found.value.len());
+    let mut ranges: BTreeMap<usize, (&str, Size)> = BTreeMap::new();
+    for (name, Found { value: shapes, span }) in &inputs {
+        if let (Some((other, _)), true) = (longest, shapes.len() != 1 && shapes.len() != plans) {
+            let cause = format!("`{name}` has {} shapes, and `{other}` has {plans}", shapes.len());
+            report.error(span, cause, "give each input one shape for each call, or one for all calls");
+        } else if plans > MAX_PLANS {
+            report.error(span, format!("`{name}` has {plans} shapes"), format!("give it at most {MAX_PLANS}"));
+        }
+        for (plan, shape) in shapes.iter().enumerate() {
+            for size in shape.iter().filter(|size| size.is_range()) {
+                if !is_range_of_units(report, name, span, *size) {
+                    continue;
+                }
+                // One shape is that of all plans.
+                let of_plans = if shapes.len() == 1 { 0..plans } else { plan..plan + 1 };
+                for plan in of_plans {
+                    let (other, first) = *ranges.entry(plan).or_insert((name, *size));
+                    if first != *size {
+                        let cause = format!(
+                            "`{name}` has the range \"{}..{}\" and `{other}` \"{}..{}\"",
+                            size.least, size.most, first.least, first.most
+                        );
+                        report.error(span, cause, "a run has one number of images: write the same range");
+                    }
+                }
+            }
+        }
+    }
+    if report.len() > before {
+        return None;
+    }
+    let of_plan = |plan: usize| {
+        let shape = |shapes: &Vec<Vec<Size>>| shapes[if shapes.len() == 1 { 0 } else { plan }].clone();
+        inputs.iter().map(|(name, found)| (name.clone(), shape(&found.value))).collect()
+    };
+    let all: Vec<Shapes> = (0..plans).map(of_plan).collect();
+    if let Some((first, second)) = equal(&all) {
+        let span = longest.map_or(0..0, |(_, found)| found.span.clone());
+        let cause = format!("the shapes {} and {} fit the same inputs", first + 1, second + 1);
+        report.error(&span, cause, "leave one out");
+        return None;
+    }
+    Some(all)
+}
+
+/// Two plans that take the same shapes.
+fn equal(all: &[Shapes]) -> Option<(usize, usize)> {
+    let meet = |a: Size, b: Size| a.least <= b.most && b.least <= a.most;
+    let same = |a: &[Size], b: &[Size]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| meet(*a, *b));
+    let alike = |a: &Shapes, b: &Shapes| a.iter().all(|(name, shape)| b.get(name).is_some_and(|b| same(shape, b)));
+    (0..all.len()).flat_map(|j| (0..j).map(move |i| (i, j))).find(|(i, j)| alike(&all[*i], &all[*j]))
 }
 
 /// Makes steps of the model.
 #[cfg(feature = "networks")]
 fn load(report: &mut Report, names: &mut Names, header: Header) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let Header { name, model, inputs, dtype, layout, span, line } = header;
-    let network = Network::load(&name, &model, &inputs, Wanted { dtype, layout });
+    let Header { name, model, shapes, dtype, layout, span, line } = header;
+    let network = Network::load(&name, &model, &shapes, Wanted { dtype, layout });
     let network = network.map_err(|problems| {
         for problem in problems {
             let separator = if problem.place.is_empty() { "" } else { ": " };
@@ -119,7 +186,7 @@ fn kernels(
             name: Some(task.name.clone()),
             workload: task.workload.clone(),
             slices: task.slices,
-            range: None,
+            range: task.range.clone(),
             count: task.count,
             line,
         };

@@ -48,6 +48,40 @@ impl Range {
         Ok(range)
     }
 
+    /// The range of a workload whose rows are a multiple of some units, from the workloads of `most` units and of `others`: each unit
+    /// has the same number of rows, and a range of this has units that are rows.
+    ///
+    /// # Errors
+    ///
+    /// Why the workload cannot be of any number of units.
+    pub fn through(
+        least: i64,
+        (most, workload): (i64, &Workload),
+        (others, other): (i64, &Workload),
+    ) -> Result<Range, String> {
+        let shapes = workload.params().into_iter().zip(other.params());
+        let Some((p, q)) = shapes.into_iter().find(|(p, q)| p.shape != q.shape) else {
+            return Err(format!("it is `{}` of {most} and `{}` of {others}", workload.key(), other.key()));
+        };
+        let [rows, other_rows] = [&p, &q].map(|param| param.shape.first().copied().unwrap_or(0));
+        let per = rows / most;
+        if (rows, other_rows) != (per * most, per * others) {
+            return Err(format!("`{}` is {:?} of {most} and {:?} of {others}", p.name, p.shape, q.shape));
+        }
+        let op = workload.op.get();
+        let (kind, layout) = (op.kind(), op.layout().unwrap_or(ConvLayout::Nchw));
+        let (own, rows_between) = (op.sizes(), per * (most - others));
+        let steps: Vec<i64> = own.iter().zip(other.op.get().sizes()).map(|(a, b)| (a - b) / rows_between).collect();
+        let with_fewer = |rows: i64| {
+            let sizes: Vec<i64> = own.iter().zip(&steps).map(|(size, step)| size - rows * step).collect();
+            Some(Workload { op: (kind.of_sizes)(layout, &sizes)?, ..workload.clone() })
+        };
+        match (with_fewer(1), with_fewer(rows_between)) {
+            (Some(one_less), Some(same)) if same == *other => Range::of(least * per, rows, workload, &one_less),
+            _ => Err(format!("its sizes do not grow evenly: it is `{}` of {most} and `{}` of {others}", workload.key(), other.key())),
+        }
+    }
+
     /// The workload with 1 to `most` units (`most` at least 2), if its number of units may vary: what a spec says by a range in the
     /// place of the first dimensions.
     pub fn up_to(workload: &Workload, most: i64) -> Option<(Workload, Range)> {

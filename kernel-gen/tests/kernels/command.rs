@@ -2,6 +2,7 @@
 
 use crate::folder::Folder;
 use kernel_gen::cli::{Output, run};
+use kernel_gen::diagnostic::Size;
 use kernel_gen::generate::try_workload;
 use kernel_gen::ir::parse::parse;
 use kernel_gen::model;
@@ -167,8 +168,8 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
 fn an_extracted_spec_has_the_workloads_of_the_network() {
     for file in ["digits.onnx", "digits_int8.onnx"] {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/network").join(file);
-        let inputs = BTreeMap::from([("image".to_string(), vec![1, 1, 8, 8])]);
-        let network = Network::load("digits", &model, &inputs, Wanted::default()).unwrap();
+        let inputs = BTreeMap::from([("image".to_string(), [1, 1, 8, 8].map(Size::one).to_vec())]);
+        let network = Network::load("digits", &model, &[inputs], Wanted::default()).unwrap();
         let text = command(&["extract", &model.to_string_lossy(), "--input", "image=1,1,8,8", "--name", "digits"]).text;
         let spec = Spec::parse(&text, "extracted.toml").unwrap_or_else(|faults| panic!("{}\n{text}", faults[0]));
         let mut found: Vec<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();

@@ -143,12 +143,12 @@ fn products_with_weights_of_few_bits_are_recognised_in_both_forms() {
         for model in [case.of_runtime(&[]), case.of_pairs(false), case.of_pairs(true)] {
             let program = read(&model).unwrap_or_else(|e| panic!("{seed}: {e}"));
             let network = Network::of("net", program, Form { dtype: DType::F32, layout: ConvLayout::Nchw });
-            let [step] = &network.program.steps[..] else { panic!("{seed}: one product") };
+            let [step] = &network.plans[0].program.steps[..] else { panic!("{seed}: one product") };
             let Op::MatmulNbits(product) = step.workload.op else { panic!("{seed}: {}", step.workload.key()) };
             assert!(product.bits.count() <= case.bits, "{seed}: {}", step.workload.key());
             assert_eq!(product.asymmetric, case.zeros.is_some(), "{seed}: {}", step.workload.key());
             kept += i64::from(product.bits.count() == 4);
-            let result = evaluate(&network.program, std::slice::from_ref(&x), Some(&network)).remove(0);
+            let result = evaluate(&network.plans[0].program, std::slice::from_ref(&x), Some(&network)).remove(0);
             let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-5 * (1.0 + b.abs());
             assert!(result.iter().zip(&expected).all(near), "{seed}: {result:?} and should be {expected:?}");
         }

@@ -40,6 +40,8 @@ mod naive_kernels;
 mod narrow;
 mod network_specs;
 #[cfg(feature = "networks")]
+mod network_units;
+#[cfg(feature = "networks")]
 mod networks;
 #[cfg(feature = "tune")]
 mod never_refused;

@@ -38,7 +38,7 @@ fn places_of(program: &Program, step: usize) -> Vec<usize> {
 
 /// Runs a program in `f64`: each value has memory of its own, or the place that the plan gives it. Memory that nothing wrote is NaN.
 pub(crate) fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -> Vec<Vec<f64>> {
-    let home = |id: usize| match network.and_then(|n| n.memory.places[id]) {
+    let home = |id: usize| match network.and_then(|n| n.plans[0].memory.places[id]) {
         Some(Place::Slot(slot)) => slot,
         Some(Place::Output(i)) => 1_000_000 + i,
         Some(Place::Input(i)) => 2_000_000 + i,
@@ -114,25 +114,25 @@ fn passes_and_memory_change_no_result() {
         let expected = evaluate(&before, &given, None);
         let layout = if seed % 2 == 0 { ConvLayout::Nchw } else { ConvLayout::Nhwc };
         let network = Network::of("random", before.clone(), Form { layout, ..F32 });
-        for step in &network.program.steps {
+        for step in &network.plans[0].program.steps {
             step.workload.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             // What is written is borrowed for that alone.
-            let root = |id: &usize| network.program.root(*id);
+            let root = |id: &usize| network.plans[0].program.root(*id);
             assert!(step.operands.iter().all(|id| root(id) != root(&step.output)), "seed {seed}: {step:#?}");
         }
-        let alone = evaluate(&network.program, &given, None);
+        let alone = evaluate(&network.plans[0].program, &given, None);
         for (i, (a, b)) in expected.iter().zip(&alone).enumerate() {
             let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
-            assert_eq!(wrong, None, "seed {seed}, result {i}: {:#?}", network.program.steps);
+            assert_eq!(wrong, None, "seed {seed}, result {i}: {:#?}", network.plans[0].program.steps);
         }
-        let planned = evaluate(&network.program, &given, Some(&network));
-        assert_eq!(planned, alone, "seed {seed}: a slot was taken while its value was needed: {:#?}", network.memory);
+        let planned = evaluate(&network.plans[0].program, &given, Some(&network));
+        assert_eq!(planned, alone, "seed {seed}: a slot was taken while its value was needed: {:#?}", network.plans[0].memory);
         if let Some(folder) = &folder {
             write(folder, seed, &model, &given, &alone);
         }
         nodes += model.graph.as_ref().unwrap().node.len();
-        steps += network.program.steps.len();
+        steps += network.plans[0].program.steps.len();
     }
     println!("{count} networks: {nodes} nodes became {steps} steps");
     assert!(steps * 5 < nodes * 4, "{nodes} nodes became {steps} steps");
@@ -147,7 +147,7 @@ fn of_nodes(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>)
 /// The lines of a network's steps: nodes and key.
 fn lines(network: &Network) -> Vec<String> {
     let line = |step: &kernel_gen::network::Step| format!("{} = {}", step.nodes.join("+"), step.workload.key());
-    network.program.steps.iter().map(line).collect()
+    network.plans[0].program.steps.iter().map(line).collect()
 }
 
 #[test]
@@ -214,11 +214,11 @@ fn unchanged(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>
     let before = read(&of_nodes(nodes, constants)).unwrap_or_else(|all| panic!("{}", all[0]));
     let given = inputs(&before, 7);
     let network = Network::of("n", before.clone(), F32);
-    let (expected, found) = (evaluate(&before, &given, None), evaluate(&network.program, &given, Some(&network)));
+    let (expected, found) = (evaluate(&before, &given, None), evaluate(&network.plans[0].program, &given, Some(&network)));
     for (a, b) in expected[0].iter().zip(&found[0]) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} became {b}: {:#?}", lines(&network));
     }
-    network.program.steps.iter().map(|step| step.workload.key()).collect()
+    network.plans[0].program.steps.iter().map(|step| step.workload.key()).collect()
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_long_chain_of_products_is_read_in_no_time() {
         nodes.push(node("Mul", &[&from, &from], &[&to], vec![]));
     }
     assert_eq!(
-        read(&of_nodes(nodes, vec![])).map(|program| Network::of("n", program, F32).program.steps.len()),
+        read(&of_nodes(nodes, vec![])).map(|program| Network::of("n", program, F32).plans[0].program.steps.len()),
         Ok(60)
     );
 }
@@ -304,14 +304,14 @@ fn branches_of_a_concatenation_write_into_it() {
     let nodes = vec![conv("x", "a"), conv("x", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];
     let network = Network::of("n", read(&of_nodes(nodes, vec![floats("w", &[4, 4, 3, 3], &[0.5; 144])])).unwrap(), F32);
     let into: Vec<(i64, i64)> =
-        network.program.steps.iter().map(|s| s.slices.into.map(|i| (i.of, i.at)).unwrap()).collect();
+        network.plans[0].program.steps.iter().map(|s| s.slices.into.map(|i| (i.of, i.at)).unwrap()).collect();
     assert_eq!(into, [(8, 0), (8, 4)]);
-    assert_eq!(network.memory.slots, []);
+    assert_eq!(network.plans[0].memory.slots, []);
 }
 
 /// The keys of a network's steps.
 fn keys(network: &Network) -> Vec<String> {
-    network.program.steps.iter().map(|step| step.workload.key()).collect()
+    network.plans[0].program.steps.iter().map(|step| step.workload.key()).collect()
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn channels_come_last_with_permutations_at_the_ends_alone() {
         "permute-f16-1x9x4-o0x2x1",
     ];
     assert_eq!(keys(&network), expected);
-    assert!(network.program.inputs.iter().all(|(_, id)| network.program.values[*id].dtype == DType::F16));
+    assert!(network.plans[0].program.inputs.iter().all(|(_, id)| network.plans[0].program.values[*id].dtype == DType::F16));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn tensors_that_follow_each_other_as_a_whole_are_not_copied() {
     ];
     let constants = vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w16", &[4, 16, 3, 3], &[0.5; 4 * 16 * 9])];
     let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
-    let program = &network.program;
+    let program = &network.plans[0].program;
     let whole = program.root(program.outputs[0].1);
     let written: Vec<_> = program.steps.iter().map(|step| program.place(step.output)).collect();
     let narrow = program.root(program.steps[2].output);
@@ -396,7 +396,7 @@ fn what_reads_a_part_of_a_concatenation_is_copied_into_it() {
         vec![conv("x", "w", "a"), conv("a", "w8", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];
     let constants = vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w8", &[8, 8, 3, 3], &[0.5; 576])];
     let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
-    let nodes: Vec<String> = network.program.steps.iter().map(|step| step.nodes.join("+")).collect();
+    let nodes: Vec<String> = network.plans[0].program.steps.iter().map(|step| step.nodes.join("+")).collect();
     assert_eq!(nodes, ["make_a", "make_b", "copy of b"]);
 }
 

@@ -205,7 +205,7 @@ fn a_network_of_integers_is_planned_as_others_are() {
         let program = read(&model_of(case, &[0])).unwrap_or_else(|e| panic!("{name}: {e}"));
         let network = Network::of("net", program, Form { dtype: DType::F32, layout: ConvLayout::Nhwc });
         let inputs: Vec<Vec<f64>> = vec![case.input[0].data.clone()];
-        let result = evaluate(&network.program, &inputs, Some(&network));
+        let result = evaluate(&network.plans[0].program, &inputs, Some(&network));
         assert_eq!(result.last().map(Vec::len), case.output.last().map(|t| t.data.len()), "{name}");
     }
 }
@@ -290,7 +290,7 @@ fn what_stands_between_pairs_is_computed_in_integers() {
         let program = read(&model_of_pairs(scale_of_pool)).unwrap();
         for layout in [ConvLayout::Nchw, ConvLayout::Nhwc] {
             let network = Network::of("net", program.clone(), Form { dtype: DType::F32, layout });
-            let keys: Vec<String> = network.program.steps.iter().map(|step| step.workload.key()).collect();
+            let keys: Vec<String> = network.plans[0].program.steps.iter().map(|step| step.workload.key()).collect();
             let conv =
                 keys.iter().filter(|key| key.starts_with("conv2d-") && key.ends_with("-bias.requantize_add")).count();
             assert_eq!(conv, 1, "{keys:?}");
@@ -299,7 +299,7 @@ fn what_stands_between_pairs_is_computed_in_integers() {
             if layout == ConvLayout::Nchw {
                 assert_eq!(keys.len(), if pool { 4 } else { steps - 1 }, "{keys:?}");
             }
-            let result = evaluate(&network.program, std::slice::from_ref(&given), Some(&network)).remove(0);
+            let result = evaluate(&network.plans[0].program, std::slice::from_ref(&given), Some(&network)).remove(0);
             // A step of the scale, and one of the pool's where that is another.
             let worst = result.iter().zip(&by_hand).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
             assert!(worst <= 0.3 + 0.16 + 1e-6, "{worst}: {result:?} {by_hand:?}");
@@ -413,7 +413,7 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
         let expected: Vec<f64> = x.iter().map(|q| stands(function(of_x(*q)), 0.025, 12.0)).collect();
         let form = Form { dtype: DType::F32, layout: ConvLayout::Nhwc };
         let network = Network::of("net", program, form);
-        let result = evaluate(&network.program, std::slice::from_ref(&x), Some(&network)).remove(0);
+        let result = evaluate(&network.plans[0].program, std::slice::from_ref(&x), Some(&network)).remove(0);
         // Numbers half way between two integers are such in f64 and not in f32.
         let near = result.iter().zip(&expected).filter(|(a, b)| (**a - **b).abs() == 1.0).count();
         let same = result.iter().zip(&expected).filter(|(a, b)| a == b).count();
@@ -429,7 +429,7 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
     let expected = ["lookup-u8-1x2x4x32", "lookup-u8-1x2x4x32", "concat-u8-1x2x4x32-2-a1"];
     assert_eq!(keys, expected);
     let network = Network::of("net", program, Form { dtype: DType::F32, layout: ConvLayout::Nhwc });
-    let result = evaluate(&network.program, std::slice::from_ref(&x), Some(&network)).remove(0);
+    let result = evaluate(&network.plans[0].program, std::slice::from_ref(&x), Some(&network)).remove(0);
     let parts = x.iter().map(|q| stands(sigmoid(of_x(*q)), 1.0 / 256.0, 0.0));
     let expected: Vec<f64> = parts.chain(x.iter().map(|q| stands(of_x(*q), 1.0 / 256.0, 0.0))).collect();
     assert!(result.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1.0), "{result:?} and should be {expected:?}");
@@ -487,7 +487,7 @@ fn integers_side_by_side_are_copied_as_integers() {
     let all: Vec<f64> = x.iter().copied().chain((0..16).map(f64::from)).chain(x.iter().copied()).collect();
     for layout in [ConvLayout::Nchw, ConvLayout::Nhwc] {
         let network = Network::of("net", program.clone(), Form { dtype: DType::F32, layout });
-        assert_eq!(evaluate(&network.program, std::slice::from_ref(&x), Some(&network))[0], all);
+        assert_eq!(evaluate(&network.plans[0].program, std::slice::from_ref(&x), Some(&network))[0], all);
     }
 }
 

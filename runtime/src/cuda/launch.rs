@@ -80,6 +80,14 @@ impl Device for Cuda {
         Pointer { address: pointer.address + bytes as u64, ..pointer }
     }
 
+    fn lend<'a: 'b, 'b>(pointer: &'b Pointer<'a>) -> Pointer<'b>
+    where
+        Self: 'a,
+    {
+        // The use is recorded when what is lent ends, after all launches that it is lent to.
+        Pointer { _ordered: SyncOnDrop::Record(None), ..*pointer }
+    }
+
     fn finish(&self) -> Result<()> {
         Ok(self.synchronize()?)
     }

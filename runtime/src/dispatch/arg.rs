@@ -69,6 +69,24 @@ impl<'a, D: Device> Arg<'a, D> {
     }
 }
 
+impl<D: Device> Arg<'_, D> {
+    /// The same to read from, for one launch of several: generated networks pass what they are given to many.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn again(&self) -> Arg<'_, D> {
+        let Arg { dtype, elements, packed, .. } = *self;
+        Arg { pointer: D::lend(&self.pointer), dtype, elements, writable: false, packed, borrow: PhantomData }
+    }
+
+    /// The same to write to, for one launch of several.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn again_mut(&mut self) -> Arg<'_, D> {
+        let Arg { dtype, elements, writable, packed, .. } = *self;
+        Arg { pointer: D::lend(&self.pointer), dtype, elements, writable, packed, borrow: PhantomData }
+    }
+}
+
 /// A shape and its data as an argument whose shape has yet to be compared.
 pub struct DynArg<'a, D: Device = Cpu> {
     pub(crate) shape: &'a [usize],

@@ -111,6 +111,13 @@ impl Device for Cpu {
         pointer.wrapping_add(bytes)
     }
 
+    fn lend<'a: 'b, 'b>(pointer: &'b *mut u8) -> *mut u8
+    where
+        Self: 'a,
+    {
+        *pointer
+    }
+
     fn finish(&self) -> Result<()> {
         // Launches return when they have run.
         Ok(())

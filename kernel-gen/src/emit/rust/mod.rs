@@ -22,7 +22,7 @@ pub use items::{
     CParam, Choice, Code, CudaPack, CudaProgram, CudaVariant, Function, Item, Module, Pack, Program, Variant,
 };
 pub use names::{is_rust_name, rust_name};
-pub use network_items::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
+pub use network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section, StepItem};
 pub use own::{OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
 pub use writer::{RT, USE_RT};
 

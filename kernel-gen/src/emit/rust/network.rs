@@ -1,7 +1,7 @@
 //! The module of a network: what loads its weights, and what launches its steps in order.
 
 use super::names::{self, Unique, rust_name};
-use super::network_items::{ArgItem, ArgPlace, NetworkModule, Port};
+use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port};
 use super::writer::{RT, USE_RT, element_type, line, shape_type};
 use crate::emit::escape::{comment, rust_literal};
 
@@ -13,28 +13,37 @@ fn line_shape(elements: i64) -> String {
 /// Writes the module.
 pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     let mut unique = Unique::default();
-    for taken in ["dev", "self", "weights", "network"] {
+    for taken in ["dev", "self", "weights", "network", "plan", "units", "args"] {
         unique.name(taken);
     }
-    let mut named = |ports: &[Port]| ports.iter().map(|p| unique.name(&rust_name(&p.name))).collect::<Vec<_>>();
-    let (inputs, outputs) = (named(&network.inputs), named(&network.outputs));
+    let Some(first) = network.plans.first() else { return };
     let mut types = Unique::default();
-    types.name("Network");
-    let ports: Vec<(&Port, &str, String)> = network
+    for taken in ["Network", "Shapes", "Dev"] {
+        types.name(taken);
+    }
+    let ports: Vec<Named<'_>> = first
         .inputs
         .iter()
-        .zip(&inputs)
-        .chain(network.outputs.iter().zip(&outputs))
-        .map(|(port, name)| (port, name.as_str(), types.name(&names::camel(name))))
+        .chain(&first.outputs)
+        .enumerate()
+        .map(|(i, port)| {
+            let name = unique.name(&rust_name(&port.name));
+            let shape = types.name(&names::camel(&name));
+            Named { port, name, shape, written: i >= first.inputs.len() }
+        })
         .collect();
     line(out, 0, "");
     documentation(out, network);
     line(out, 0, &format!("pub mod {} {{", network.name));
     line(out, 1, USE_RT);
     line(out, 0, "");
-    for (port, _, name) in &ports {
+    for (i, Named { port, shape, .. }) in ports.iter().enumerate() {
+        if network.plans.iter().any(|plan| shape_of(port_of(plan, i)) != shape_of(port)) {
+            continue;
+        }
         line(out, 1, &format!("/// Shape of `{}`.", comment(&port.name)));
-        line(out, 1, &format!("pub type {name} = {};", shape_type(&port.shape)));
+        let generics = if port.varies { "<const UNITS: usize>" } else { "" };
+        line(out, 1, &format!("pub type {shape}{generics} = {};", shape_of(port)));
     }
     let path =
         format!("concat!(env!(\"OUT_DIR\"), {})", rust_literal(&format!("/{}/{}", network.folder, network.file)));
@@ -56,25 +65,77 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     line(out, 0, "");
     fields(out, network);
     line(out, 0, "");
-    line(out, 1, &format!("impl<Dev: {RT}::Device> Network<Dev> {{"));
-    load(out, network);
-    line(out, 0, "");
-    run(out, network, &ports);
+    if let [PlanItem { units: None, .. }] = &network.plans[..] {
+        line(out, 1, &format!("impl<Dev: {RT}::Device> Network<Dev> {{"));
+        load(out, network);
+        line(out, 0, "");
+        run(out, network, &ports);
+    } else {
+        shapes_trait(out, network);
+        line(out, 0, "");
+        line(out, 1, &format!("impl<Dev: {RT}::Device> Network<Dev> {{"));
+        load(out, network);
+        line(out, 0, "");
+        run_of_shapes(out, network, &ports);
+    }
     line(out, 1, "}");
     line(out, 0, "");
     report(out, network);
     line(out, 0, "}");
 }
 
+/// An input or a result, with its names in Rust.
+struct Named<'a> {
+    port: &'a Port,
+    name: String,
+    /// The name of its shape's type.
+    shape: String,
+    written: bool,
+}
+
+/// The port of a number: inputs, then results.
+fn port_of(plan: &PlanItem, i: usize) -> &Port {
+    plan.inputs.iter().chain(&plan.outputs).nth(i).expect("all plans have the ports of the first")
+}
+
+/// The type of a port's shape, of `UNITS` images if their number varies.
+fn shape_of(port: &Port) -> String {
+    let units = port.varies.then_some("UNITS".to_string());
+    let fixed = port.shape.iter().skip(usize::from(port.varies)).map(i64::to_string);
+    let dims: Vec<String> = units.into_iter().chain(fixed).collect();
+    format!("{RT}::D{}<{}>", port.shape.len(), dims.join(", "))
+}
+
+/// The shapes of a plan for messages: `x [1..8, 3, 224, 224], y [1..8, 1000]`.
+fn signature(plan: &PlanItem) -> String {
+    let shape = |port: &Port| {
+        let first = match plan.units {
+            Some((least, most)) if port.varies => Some(format!("{least}..{most}")),
+            _ => None,
+        };
+        let rest = port.shape.iter().skip(usize::from(first.is_some())).map(i64::to_string);
+        let dims: Vec<String> = first.into_iter().chain(rest).collect();
+        format!("{} [{}]", comment(&port.name), dims.join(", "))
+    };
+    plan.inputs.iter().chain(&plan.outputs).map(shape).collect::<Vec<_>>().join(", ")
+}
+
 /// What the module is, with all steps.
 fn documentation(out: &mut String, network: &NetworkModule) {
+    let many = network.plans.len() > 1;
     line(out, 0, &format!("/// The network of `{}`, as these launches in order:", comment(&network.model)));
-    line(out, 0, "///");
-    line(out, 0, "/// | step | nodes | workload |");
-    line(out, 0, "/// |--:|---|---|");
-    for (i, step) in network.steps.iter().enumerate() {
-        let nodes = comment(&step.nodes.join(", ")).replace('|', "\\|");
-        line(out, 0, &format!("/// | {i} | {nodes} | `{}` |", step.key));
+    for plan in &network.plans {
+        line(out, 0, "///");
+        if many || plan.units.is_some() {
+            line(out, 0, &format!("/// For `{}`:", signature(plan)));
+            line(out, 0, "///");
+        }
+        line(out, 0, "/// | step | nodes | workload |");
+        line(out, 0, "/// |--:|---|---|");
+        for (i, step) in plan.steps.iter().enumerate() {
+            let nodes = comment(&step.nodes.join(", ")).replace('|', "\\|");
+            line(out, 0, &format!("/// | {i} | {nodes} | `{}` |", step.key));
+        }
     }
 }
 
@@ -149,65 +210,224 @@ fn load(out: &mut String, network: &NetworkModule) {
     line(out, 2, "}");
 }
 
-fn run(out: &mut String, network: &NetworkModule, ports: &[(&Port, &str, String)]) {
-    line(out, 2, "/// Runs the network. On a GPU this queues its launches, which can be captured in a graph.");
+/// What stands before each form of `run`.
+const RUNS: &str = "/// Runs the network. On a GPU this queues its launches, which can be captured in a graph.";
+
+fn run(out: &mut String, network: &NetworkModule, ports: &[Named<'_>]) {
+    line(out, 2, RUNS);
     line(out, 2, "pub fn run(");
     line(out, 3, "&mut self,");
     line(out, 3, "dev: &Dev,");
-    for (i, (port, name, shape)) in ports.iter().enumerate() {
-        let (reference, buffer) = if i < network.inputs.len() { ("&", "Input") } else { ("&mut ", "Output") };
-        let element = element_type(port.dtype);
-        line(out, 3, &format!("{name}: {reference}impl {RT}::{buffer}<Dev, Elem = {element}, Shape = {shape}>,"));
+    ports.iter().for_each(|named| line(out, 3, &parameter(named, &named.shape)));
+    line(out, 2, &format!(") -> {RT}::Result<()> {{"));
+    launches(out, network, &network.plans[0], &|place, written| match place {
+        ArgPlace::Input(i) => format!("{RT}::Input::arg({}, dev)", ports[i].name),
+        // It is borrowed already, for the caller.
+        ArgPlace::Output(i) => {
+            let name = format!("*{}", ports[network.plans[0].inputs.len() + i].name);
+            own(&name, written)
+        }
+        _ => unreachable!("others are the network's own"),
+    });
+    line(out, 2, "}");
+}
+
+/// The trait that tuples of declared shapes implement.
+fn shapes_trait(out: &mut String, network: &NetworkModule) {
+    line(out, 1, "/// The shapes of inputs and results, in this order, that the network is made for.");
+    line(out, 1, "#[diagnostic::on_unimplemented(");
+    line(out, 2, &format!("message = \"`{}` is not made for these shapes\",", network.name));
+    line(out, 2, "label = \"the spec has no such shapes\",");
+    for plan in &network.plans {
+        line(out, 2, &format!("note = {},", rust_literal(&format!("declared: {}", signature(plan)))));
+    }
+    line(out, 1, ")]");
+    line(out, 1, "pub trait Shapes {");
+    line(out, 2, "/// Which of the network's lists of shapes they are, and how many images there are.");
+    line(out, 2, "#[doc(hidden)]");
+    line(out, 2, "const PLAN: (usize, usize);");
+    line(out, 1, "}");
+    for (i, plan) in network.plans.iter().enumerate() {
+        let tuple: String = plan.inputs.iter().chain(&plan.outputs).map(|port| format!("{}, ", shape_of(port))).collect();
+        let generics = if plan.units.is_some() { "<const UNITS: usize>" } else { "" };
+        line(out, 1, &format!("impl{generics} Shapes for ({tuple}) {{"));
+        let number = match plan.units {
+            Some((least, most)) => {
+                let name = &network.name;
+                format!(
+                    "{{ assert!({least} <= UNITS && UNITS <= {most}, \"`{name}` is made for {least} to {most} images\"); ({i}, UNITS) }}"
+                )
+            }
+            None => format!("({i}, 1)"),
+        };
+        line(out, 2, &format!("const PLAN: (usize, usize) = {number};"));
+        line(out, 1, "}");
+    }
+}
+
+/// The forms of `run` of a network whose shapes vary, and the launches of each plan.
+fn run_of_shapes(out: &mut String, network: &NetworkModule, ports: &[Named<'_>]) {
+    let (types, bounds): (Vec<String>, Vec<String>) =
+        (0..ports.len()).map(|i| (format!("S{i}, "), format!("S{i}: {RT}::Shape"))).unzip();
+    let names: Vec<&str> = ports.iter().map(|named| named.name.as_str()).collect();
+    let arguments = names.join(", ");
+    line(out, 2, RUNS);
+    line(out, 2, &format!("pub fn run<{}>(", bounds.join(", ")));
+    line(out, 3, "&mut self,");
+    line(out, 3, "dev: &Dev,");
+    ports.iter().enumerate().for_each(|(i, named)| line(out, 3, &parameter(named, &format!("S{i}"))));
+    line(out, 2, &format!(") -> {RT}::Result<()>"));
+    line(out, 2, "where");
+    line(out, 3, &format!("({}): Shapes,", types.concat()));
+    line(out, 2, "{");
+    line(out, 3, &format!("let (plan, units) = const {{ <({}) as Shapes>::PLAN }};", types.concat()));
+    for Named { name, written, .. } in ports {
+        let arg = if *written { "Output::arg_mut" } else { "Input::arg" };
+        line(out, 3, &format!("let {name} = {RT}::{arg}({name}, dev);"));
+    }
+    line(out, 3, &format!("self.launch(dev, plan, units, {arguments})"));
+    line(out, 2, "}");
+    line(out, 0, "");
+    line(out, 2, "/// The same with shapes that are known at run time only.");
+    line(out, 2, "///");
+    line(out, 2, "/// # Errors");
+    line(out, 2, "/// If the network is not made for these shapes, the error lists those that it is made for. No images are no work.");
+    line(out, 2, "pub fn run_dyn<'a>(");
+    line(out, 3, "&mut self,");
+    line(out, 3, "dev: &'a Dev,");
+    for Named { port, name, written, .. } in ports {
+        let view = if *written { "DynViewMut" } else { "DynView" };
+        line(out, 3, &format!("{name}: Dev::{view}<'a, {}>,", element_type(port.dtype)));
     }
     line(out, 2, &format!(") -> {RT}::Result<()> {{"));
-    for (i, step) in network.steps.iter().enumerate() {
+    let args: Vec<String> = ports
+        .iter()
+        .map(|Named { name, written, .. }| format!("dev.{}({name})?", if *written { "write_arg" } else { "read_arg" }))
+        .collect();
+    line(out, 3, &format!("let args = [{}];", args.join(", ")));
+    line(out, 3, &format!("let (plan, units) = {RT}::network::find({}, PLANS, &args)?;", rust_literal(&network.name)));
+    line(out, 3, &format!("let [{arguments}] = args.map({RT}::dispatch::DynArg::into_arg);"));
+    line(out, 3, &format!("self.launch(dev, plan, units, {arguments})"));
+    line(out, 2, "}");
+    line(out, 0, "");
+    let parameters: Vec<String> = ports
+        .iter()
+        .map(|Named { name, written, .. }| format!("{}{name}: {RT}::dispatch::Arg<'_, Dev>", if *written { "mut " } else { "" }))
+        .collect();
+    let parameters = parameters.join(", ");
+    let result = format!("-> {RT}::Result<()>");
+    line(out, 2, &format!("fn launch(&mut self, dev: &Dev, plan: usize, units: usize, {parameters}) {result} {{"));
+    line(out, 3, "if units == 0 {");
+    line(out, 4, "return Ok(());");
+    line(out, 3, "}");
+    line(out, 3, "match plan {");
+    for i in 0..network.plans.len() {
+        let number = if i + 1 == network.plans.len() { "_".to_string() } else { i.to_string() };
+        line(out, 4, &format!("{number} => self.plan{i}(dev, units, {arguments}),"));
+    }
+    line(out, 3, "}");
+    line(out, 2, "}");
+    for (i, plan) in network.plans.iter().enumerate() {
+        line(out, 0, "");
+        line(out, 2, &format!("fn plan{i}(&mut self, dev: &Dev, units: usize, {parameters}) {result} {{"));
+        launches(out, network, plan, &|place, written| match place {
+            ArgPlace::Input(i) => format!("{}.again()", ports[i].name),
+            ArgPlace::Output(i) => {
+                let name = &ports[plan.inputs.len() + i].name;
+                if written { format!("{name}.again_mut()") } else { format!("{name}.again()") }
+            }
+            _ => unreachable!("others are the network's own"),
+        });
+        line(out, 2, "}");
+    }
+}
+
+/// A parameter of `run`.
+fn parameter(Named { port, name, written, .. }: &Named<'_>, shape: &str) -> String {
+    let (reference, buffer) = if *written { ("&mut ", "Output") } else { ("&", "Input") };
+    format!("{name}: {reference}impl {RT}::{buffer}<Dev, Elem = {}, Shape = {shape}>,", element_type(port.dtype))
+}
+
+/// The launches of a plan. `ported` writes an input or a result as an argument, which is written or not.
+fn launches(out: &mut String, network: &NetworkModule, plan: &PlanItem, ported: &dyn Fn(ArgPlace, bool) -> String) {
+    for (i, step) in plan.steps.iter().enumerate() {
         line(out, 3, &format!("// Step {i}: {}.", comment(&step.nodes.join(", "))));
         line(out, 3, &format!("super::{}::ENTRY.launch(dev, &[", step.module));
         for arg in &step.args {
-            line(out, 4, &format!("{},", argument(network, arg, ports)));
+            line(out, 4, &format!("{},", argument(network, plan, arg, ported)));
         }
         line(out, 3, "])?;");
     }
     line(out, 3, "Ok(())");
-    line(out, 2, "}");
 }
 
-/// What lists the launches with their kernels.
+/// What lists the launches with their kernels, and the shapes of each plan.
 fn report(out: &mut String, network: &NetworkModule) {
-    line(
-        out,
-        1,
-        "/// The launches in order, each with the kernel that this device runs, where that comes from, and its expected time.",
-    );
-    line(out, 1, &format!("pub fn report<Dev: {RT}::Device>(dev: &Dev) -> {RT}::network::Steps {{"));
-    line(out, 2, &format!("{RT}::network::Steps::new(dev, &super::report(), &["));
-    for step in &network.steps {
-        let (nodes, module) = (rust_literal(&step.nodes.join(", ")), rust_literal(&step.module));
-        line(out, 3, &format!("({nodes}, {module}),"));
+    let steps = |out: &mut String, plan: &PlanItem, end: &str| {
+        line(out, 2, &format!("{RT}::network::Steps::new(dev, &super::report(), &["));
+        for step in &plan.steps {
+            let (nodes, module) = (rust_literal(&step.nodes.join(", ")), rust_literal(&step.module));
+            line(out, 3, &format!("({nodes}, {module}),"));
+        }
+        line(out, 2, &format!("]){end}"));
+    };
+    let what = "/// The launches in order, each with the kernel that this device runs, where that comes from, and its expected time.";
+    line(out, 1, what);
+    if let [plan] = &network.plans[..] {
+        line(out, 1, &format!("pub fn report<Dev: {RT}::Device>(dev: &Dev) -> {RT}::network::Steps {{"));
+        steps(out, plan, "");
+        line(out, 1, "}");
+    } else {
+        line(out, 1, "/// One list for each list of shapes, in the spec's order.");
+        line(out, 1, &format!("pub fn report<Dev: {RT}::Device>(dev: &Dev) -> Vec<{RT}::network::Steps> {{"));
+        line(out, 2, "vec![");
+        network.plans.iter().for_each(|plan| steps(out, plan, ","));
+        line(out, 2, "]");
+        line(out, 1, "}");
     }
-    line(out, 2, "])");
-    line(out, 1, "}");
+    if matches!(&network.plans[..], [PlanItem { units: None, .. }]) {
+        return;
+    }
+    line(out, 0, "");
+    line(out, 1, &format!("const PLANS: &[{RT}::network::Plan] = &["));
+    for plan in &network.plans {
+        let (least, most) = plan.units.unwrap_or((1, 1));
+        line(out, 2, &format!("{RT}::network::Plan {{ least: {least}, most: {most}, ports: &["));
+        for port in plan.inputs.iter().chain(&plan.outputs) {
+            let (name, shape) = (rust_literal(&port.name), &port.shape);
+            line(out, 3, &format!("{RT}::network::Port {{ name: {name}, shape: &{shape:?}, varies: {} }},", port.varies));
+        }
+        line(out, 2, "] },");
+    }
+    line(out, 1, "];");
+}
+
+/// A tensor of the network as an argument.
+fn own(name: &str, written: bool) -> String {
+    if written { format!("{RT}::Output::arg_mut(&mut {name}, dev)") } else { format!("{RT}::Input::arg(&{name}, dev)") }
 }
 
 /// An argument as an expression.
-fn argument(network: &NetworkModule, arg: &ArgItem, ports: &[(&Port, &str, String)]) -> String {
-    let all = |shape: &[i64]| shape.iter().product::<i64>();
-    let (name, offset, held) = match arg.from {
+fn argument(
+    network: &NetworkModule,
+    plan: &PlanItem,
+    arg: &ArgItem,
+    ported: &dyn Fn(ArgPlace, bool) -> String,
+) -> String {
+    let all = |port: &Port| port.shape.iter().product::<i64>();
+    let (place, offset, held) = match arg.from {
         ArgPlace::Packed(i) => return format!("dev.packed_arg(&self.packed[{i}])"),
-        ArgPlace::Input(i) => (ports[i].1.to_string(), 0, all(&ports[i].0.shape)),
-        ArgPlace::Output(i) => {
-            let port = &ports[network.inputs.len() + i];
-            // It is borrowed already, for the caller.
-            (format!("*{}", port.1), 0, all(&port.0.shape))
+        ArgPlace::Input(i) => (ported(arg.from, false), 0, all(&plan.inputs[i])),
+        ArgPlace::Output(i) => (ported(arg.from, arg.written), 0, all(&plan.outputs[i])),
+        ArgPlace::Slot(i) => (own(&format!("self.slot{i}"), arg.written), 0, network.slots[i].1),
+        ArgPlace::Constant(i, offset) => {
+            (own(&format!("self.constants{i}"), arg.written), offset, network.constants[i].elements)
         }
-        ArgPlace::Slot(i) => (format!("self.slot{i}"), 0, network.slots[i].1),
-        ArgPlace::Constant(i, offset) => (format!("self.constants{i}"), offset, network.constants[i].elements),
-    };
-    let place = match (arg.from, arg.written) {
-        (ArgPlace::Input(_), _) => format!("{RT}::Input::arg({name}, dev)"),
-        (_, false) => format!("{RT}::Input::arg(&{name}, dev)"),
-        (_, true) => format!("{RT}::Output::arg_mut(&mut {name}, dev)"),
     };
     let offset = offset + arg.at;
-    if (offset, arg.elements) == (0, held) { place } else { format!("{place}.part({offset}, {})", arg.elements) }
+    match arg.varies {
+        true => format!("{place}.part({offset}, {} * units)", arg.elements),
+        false if (offset, arg.elements) == (0, held) => place,
+        false => format!("{place}.part({offset}, {})", arg.elements),
+    }
 }

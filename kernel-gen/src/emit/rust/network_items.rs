@@ -9,18 +9,14 @@ pub struct NetworkModule {
     pub name: String,
     /// The model's file, for documentation.
     pub model: String,
-    /// What the caller gives: names and shapes.
-    pub inputs: Vec<Port>,
-    /// The results.
-    pub outputs: Vec<Port>,
+    /// What is launched, one plan for each list of the inputs' shapes. All have ports of the same names and types.
+    pub plans: Vec<PlanItem>,
     /// Memory between steps: types and numbers of elements.
     pub slots: Vec<(DType, i64)>,
     /// Constants that steps read as they are, one array for each type.
     pub constants: Vec<Section>,
     /// Constants that are packed: the workload's module, and where each is.
     pub weights: Vec<(String, Section)>,
-    /// The launches in order.
-    pub steps: Vec<StepItem>,
     /// The file of constants, and the folder that it lies in below the build script's `OUT_DIR`.
     pub file: String,
     /// The folder of that file.
@@ -31,6 +27,19 @@ pub struct NetworkModule {
     pub mark: u64,
 }
 
+/// The launches for inputs of some shapes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanItem {
+    /// What the caller gives: names and shapes.
+    pub inputs: Vec<Port>,
+    /// The results.
+    pub outputs: Vec<Port>,
+    /// The least and the most images, if their number is known when it runs; shapes are those of the most.
+    pub units: Option<(i64, i64)>,
+    /// The launches in order.
+    pub steps: Vec<StepItem>,
+}
+
 /// An input or a result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Port {
@@ -38,6 +47,8 @@ pub struct Port {
     pub name: String,
     /// Its extents.
     pub shape: Vec<i64>,
+    /// Whether the first of them is the number of images, which is known when it runs.
+    pub varies: bool,
     /// The type of its elements.
     pub dtype: DType,
 }
@@ -73,8 +84,10 @@ pub struct ArgItem {
     pub from: ArgPlace,
     /// The first element there that the kernel takes.
     pub at: i64,
-    /// How many elements the kernel takes.
+    /// How many elements the kernel takes, of each image if it varies.
     pub elements: i64,
+    /// Whether it has as many as there are images.
+    pub varies: bool,
     /// Whether it is written.
     pub written: bool,
 }

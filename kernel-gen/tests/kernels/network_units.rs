@@ -1,0 +1,171 @@
+//! Networks whose number of images is known when they run: what the steps for the most images compute of fewer, and what is refused.
+
+use crate::networks::evaluate;
+use crate::random_network::{float, floats, info, int, integers, ints, model, node, random};
+use crate::sweep;
+use kernel_gen::diagnostic::Size;
+use kernel_gen::network::{Network, Plan, Problem, Program, Wanted, parse};
+use kernel_gen::stable::Rng;
+use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How many random networks there are; `KERNEL_GEN_WORKLOADS` says another number.
+const NETWORKS: u64 = 120;
+
+/// Makes the first extent of the input one that the file leaves open, and keeps it in every `Reshape`.
+fn open(model: &mut ModelProto) -> Option<Vec<i64>> {
+    let graph = model.graph.as_mut()?;
+    let x = graph.input.first_mut()?;
+    let dims = &x.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim;
+    let shape: Vec<i64> = dims.iter().filter_map(|dim| dim.dim_value).collect();
+    *x = info("x", &[&[-1], &shape[1..]].concat());
+    let reshapes = graph.node.iter().filter(|node| node.op_type.as_deref() == Some("Reshape"));
+    let names: Vec<String> = reshapes.filter_map(|node| node.input.get(1).cloned()).collect();
+    for tensor in &mut graph.initializer {
+        if tensor.name.as_ref().is_some_and(|name| names.contains(name)) {
+            let raw = tensor.raw_data.as_ref()?.borrow();
+            let mut numbers: Vec<i64> =
+                raw.chunks(8).map(|b| i64::from_le_bytes(b.try_into().expect("they are of 8 bytes"))).collect();
+            drop(raw);
+            numbers[0] = 0;
+            *tensor = integers(tensor.name.as_deref()?, &[numbers.len() as i64], &numbers);
+        }
+    }
+    Some(shape)
+}
+
+/// The network of a model for a range of images, by way of a file.
+fn load(model: &ModelProto, name: &str, (least, most): (i64, i64), rest: &[i64]) -> Result<Network, Vec<Problem>> {
+    let file = std::env::temp_dir().join(format!("kernel-gen-units-{}-{name}.onnx", std::process::id()));
+    std::fs::write(&file, model.write_buf().unwrap()).unwrap();
+    let shape = [Size { least, most }].into_iter().chain(rest.iter().copied().map(Size::one)).collect();
+    let network = Network::load("net", &file, &[BTreeMap::from([("x".to_string(), shape)])], Wanted::default());
+    std::fs::remove_file(&file).unwrap();
+    network
+}
+
+/// The program of a plan as it runs for some number of images: each array is the beginning of that for the most.
+fn of_units(plan: &Plan, number: i64) -> Program {
+    let units = plan.units.as_ref().unwrap();
+    let mut program = plan.program.clone();
+    for id in 0..program.values.len() {
+        if let Some(each) = units.per_unit(&plan.program, id) {
+            program.values[id].shape = vec![each * number];
+        }
+    }
+    for (step, range) in program.steps.iter_mut().zip(&units.ranges) {
+        if let Some(range) = range {
+            step.workload = range.at(&step.workload, range.most / units.most * number);
+        }
+    }
+    program
+}
+
+/// Random numbers for the input.
+fn input(program: &Program, seed: u64) -> Vec<Vec<f64>> {
+    let mut rng = Rng::new(seed);
+    program.inputs.iter().map(|(_, id)| (0..program.elements(*id)).map(|_| rng.unit() * 4.0 - 2.0).collect()).collect()
+}
+
+/// Holds each number of images against the model with that number.
+fn check(model: &ModelProto, network: &Network, rest: &[i64], seed: u64) {
+    let plan = &network.plans[0];
+    let units = plan.units.as_ref().unwrap();
+    for number in units.least..=units.most {
+        let shapes = BTreeMap::from([("x".to_string(), [&[number], rest].concat())]);
+        let program = parse(&model.write_buf().unwrap(), Path::new("/nowhere"), &shapes).unwrap();
+        let given = input(&program, seed);
+        let expected = evaluate(&program, &given, None);
+        let got = evaluate(&of_units(plan, number), &given, Some(network));
+        for (i, (a, b)) in expected.iter().zip(&got).enumerate() {
+            assert_eq!(a.len(), b.len(), "seed {seed}, {number} images, result {i}");
+            let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
+            assert_eq!(wrong, None, "seed {seed}, {number} images, result {i}: {}", plan.program);
+        }
+    }
+}
+
+#[test]
+fn a_network_of_a_range_computes_what_the_model_computes_of_each_number_of_images() {
+    let count = sweep::number("KERNEL_GEN_WORKLOADS", NETWORKS);
+    let first = sweep::number("KERNEL_GEN_SEED", 0);
+    let (mut made, mut refused) = (0, BTreeMap::<String, u64>::new());
+    for seed in first..first + count {
+        let mut model = random(seed);
+        let shape = open(&mut model).unwrap();
+        let most = [2, 3, 5][(seed % 3) as usize];
+        match load(&model, &seed.to_string(), (1, most), &shape[1..]) {
+            Ok(network) => {
+                check(&model, &network, &shape[1..], seed);
+                made += 1;
+            }
+            Err(problems) => {
+                let kind = problems[0].cause.split(['[', '`']).next().unwrap_or_default().to_string();
+                *refused.entry(kind).or_default() += 1;
+            }
+        }
+    }
+    println!("{made} networks of {count} have ranges; refused: {refused:?}");
+    assert!(made * 2 > count, "{made} of {count}: {refused:?}");
+}
+
+/// A model of nodes with an input of any number of images, 4x6x6 each, and a result `y`.
+fn of_nodes(nodes: Vec<NodeProto>, constants: Vec<TensorProto>) -> ModelProto {
+    let (input, output) = (vec![info("x", &[-1, 4, 6, 6])], vec![info("y", &[1])]);
+    model(GraphProto { node: nodes, initializer: constants, input, output, ..Default::default() })
+}
+
+#[test]
+fn what_depends_on_another_image_or_on_their_number_is_refused() {
+    let refused = |name: &str, nodes: Vec<NodeProto>, constants: Vec<TensorProto>| {
+        let found = load(&of_nodes(nodes, constants), name, (1, 4), &[4, 6, 6]);
+        found.map(|network| network.plans[0].program.to_string()).unwrap_err()[0].to_string()
+    };
+    let help = "; write a list of shapes in the place of the range: a network is made for each";
+    let mean = vec![node("ReduceMean", &["x", "axes"], &["y"], vec![])];
+    let said = refused("mean", mean, vec![integers("axes", &[1], &[0])]);
+    assert_eq!(said, format!("node `make_y` (reduce_mean): no output has them{help}"));
+    let moved = vec![node("Transpose", &["x"], &["y"], vec![ints("perm", &[1, 0, 2, 3])])];
+    let said = refused("moved", moved, vec![]);
+    assert!(said.starts_with("node `make_y` (permute): ") && said.ends_with(help), "{said}");
+    // Numbers that are computed of the number of images.
+    let shape = vec![
+        node("Shape", &["x"], &["s"], vec![int("end", 1)]),
+        node("Cast", &["s"], &["n"], vec![int("to", 1)]),
+        node("Div", &["x", "n"], &["y"], vec![]),
+    ];
+    let said = refused("share", shape, vec![]);
+    assert!(said.contains("it is a constant whose elements are others for 4 images than for "), "{said}");
+    // With one image it has another shape.
+    let squeezed = vec![node("ReduceSum", &["x", "axes"], &["s"], vec![]), node("Squeeze", &["s"], &["y"], vec![])];
+    let said = refused("squeezed", squeezed, vec![integers("axes", &[2], &[2, 3])]);
+    assert_eq!(said, format!("output `y`: it is [4, 4] for 4 images and [4] for 1{help}"));
+    // Softmax over images.
+    let softmax = vec![node("Softmax", &["x"], &["y"], vec![int("axis", 0)])];
+    let said = refused("softmax", softmax, vec![]);
+    assert!(said.ends_with(help), "{said}");
+}
+
+#[test]
+fn a_constant_that_is_repeated_for_each_image_is_no_obstacle() {
+    // The class token of a vision transformer: it is expanded to the images, and joined to their patches.
+    let nodes = vec![
+        node("Reshape", &["x", "rows"], &["r"], vec![]),
+        node("Shape", &["x"], &["n"], vec![int("end", 1)]),
+        node("Concat", &["n", "rest"], &["s"], vec![int("axis", 0)]),
+        node("Expand", &["token", "s"], &["t"], vec![]),
+        node("Concat", &["t", "r"], &["j"], vec![int("axis", 1)]),
+        node("LayerNormalization", &["j", "scale"], &["y"], vec![float("epsilon", 1e-5)]),
+    ];
+    let constants = vec![
+        integers("rows", &[3], &[0, 4, 36]),
+        integers("rest", &[2], &[1, 36]),
+        floats("token", &[1, 1, 36], &(0..36).map(|i| i as f32 / 9.0).collect::<Vec<_>>()),
+        floats("scale", &[36], &[1.5; 36]),
+    ];
+    let model = of_nodes(nodes, constants);
+    let network = load(&model, "token", (1, 4), &[4, 6, 6]).unwrap_or_else(|all| panic!("{}", all[0]));
+    check(&model, &network, &[4, 6, 6], 7);
+}
