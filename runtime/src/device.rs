@@ -67,6 +67,9 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// Packs the weight of an entry.
     #[doc(hidden)]
     fn pack(&self, weight: CheckedWeight<'_, Self>) -> Result<Self::Packed>;
+    /// A packed weight as that of another entry, if that takes it in the same form.
+    #[doc(hidden)]
+    fn share(&self, packed: &Self::Packed, entry: &'static Entry) -> Option<Self::Packed>;
     /// A packed weight as an argument.
     #[doc(hidden)]
     fn packed_arg<'a>(&'a self, packed: &'a Self::Packed) -> Arg<'a, Self>;

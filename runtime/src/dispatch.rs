@@ -101,6 +101,8 @@ pub struct Pack {
     pub(crate) bytes: usize,
     /// What packs.
     pub(crate) program: Program,
+    /// What all that pack in the same way are called; nothing if it is not told.
+    pub(crate) name: &'static str,
 }
 
 /// Which kernel was chosen, and why. It is for reports: nothing depends on it.
@@ -319,6 +321,18 @@ impl Entry {
         // Also a packed weight is compared: it is no weight, whoever packed it.
         self.check_buffer(param, &weight, self.most_units())?;
         dev.pack(CheckedWeight { entry: self, param, weight })
+    }
+
+    /// The weight in the form that this device's code for this workload takes, if one of these has that: what was packed of the same
+    /// weight for other workloads.
+    pub fn share_weight<D: Device>(&'static self, dev: &D, packed: &[&D::Packed]) -> Option<D::Packed> {
+        packed.iter().find_map(|packed| dev.share(packed, self))
+    }
+
+    /// Whether two workloads have weights of one type and size.
+    pub(crate) fn same_weight(&self, other: &Entry) -> bool {
+        let [own, other] = [self, other].map(|entry| entry.weight.map(|at| &entry.params[at]));
+        own.zip(other).is_some_and(|(a, b)| (a.dtype, a.elements()) == (b.dtype, b.elements()))
     }
 
     /// Holds the arguments against the parameters; what the phases rely on. Gives the number of units.

@@ -65,7 +65,15 @@ pub mod v2 {
     /// # Safety
     /// `program` takes the entry's parameter `param` and `bytes` bytes, and writes all of them that the variant reads.
     pub const unsafe fn pack(param: usize, bytes: usize, program: Program) -> Pack {
-        Pack { param, bytes, program }
+        Pack { param, bytes, program, name: "" }
+    }
+
+    /// The same, called by a name.
+    ///
+    /// # Safety
+    /// All of one name make the same bytes of the same weight.
+    pub const unsafe fn named(name: &'static str, pack: Pack) -> Pack {
+        Pack { name, ..pack }
     }
 
     /// The code for a level.

@@ -155,7 +155,8 @@ impl Plan {
 #[doc(hidden)]
 pub fn find<D: Device>(network: &'static str, plans: &[Plan], args: &[DynArg<'_, D>]) -> Result<(usize, usize)> {
     let images = |plan: &Plan| plan.images(args.iter().map(|arg| arg.shape));
-    let fits = |(_, plan): &(usize, &Plan)| images(plan).is_some_and(|n| n == 0 || (plan.least..=plan.most).contains(&n));
+    let fits =
+        |(_, plan): &(usize, &Plan)| images(plan).is_some_and(|n| n == 0 || (plan.least..=plan.most).contains(&n));
     if let Some((at, plan)) = plans.iter().enumerate().find(fits) {
         return Ok((at, images(plan).unwrap_or(0)));
     }

@@ -72,7 +72,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let text = text(&network, &model.display().to_string());
     let Some(file) = &arguments.out else { return Ok(Output::success(text)) };
     let shown = write_new(file, &text)?;
-    let (tasks, steps) = (network.tasks.len(), network.plans.iter().map(|plan| plan.program.steps.len()).sum::<usize>());
+    let (tasks, steps) =
+        (network.tasks.len(), network.plans.iter().map(|plan| plan.program.steps.len()).sum::<usize>());
     Ok(Output::success(format!("wrote {shown}: {tasks} workloads of {steps} launches\n")))
 }
 

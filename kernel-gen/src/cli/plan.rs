@@ -24,7 +24,8 @@ pub(super) fn explain(
     let choices: Vec<Vec<Json>> = targets.iter().map(choices).collect();
     let success = choices.iter().flatten().all(Json::is_object);
     let plan = |plan: &Plan| {
-        let on_targets = targets.iter().zip(&choices).map(|(target, choices)| on_target(network, plan, target, choices));
+        let on_targets =
+            targets.iter().zip(&choices).map(|(target, choices)| on_target(network, plan, target, choices));
         let program = &plan.program;
         let shapes = program.inputs.iter().map(|(name, id)| (name.clone(), json!(program.values[*id].shape)));
         json!({
@@ -65,7 +66,8 @@ fn describe(plans: &Json) -> String {
     let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{} of {}: {} workloads", word(&plans["network"]), word(&plans["model"]), plans["workloads"]);
+    let _ =
+        writeln!(text, "{} of {}: {} workloads", word(&plans["network"]), word(&plans["model"]), plans["workloads"]);
     for plan in plans["plans"].as_array().into_iter().flatten() {
         describe_plan(&mut text, plan, word);
     }

@@ -199,7 +199,12 @@ fn slots(plans: &[Plan]) -> (Vec<Slot>, Vec<Vec<usize>>) {
 }
 
 /// The launches of a plan.
-fn steps(network: &Network, plan: &Plan, constants: &BTreeMap<(usize, usize), ArgPlace>, slots: &[usize]) -> Vec<StepItem> {
+fn steps(
+    network: &Network,
+    plan: &Plan,
+    constants: &BTreeMap<(usize, usize), ArgPlace>,
+    slots: &[usize],
+) -> Vec<StepItem> {
     let Plan { program, memory, .. } = plan;
     let step = |(i, step): (usize, &Step)| {
         let params = step.slices.params(&step.workload);

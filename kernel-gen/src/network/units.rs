@@ -40,7 +40,8 @@ impl Units {
     ) -> Result<Units, Vec<Problem>> {
         for (number, other) in others {
             same_steps(program, other).map_err(|place| {
-                let fault = Fault::new(format!("it is computed in other steps for {number} images than for {most}"), INSTEAD);
+                let fault =
+                    Fault::new(format!("it is computed in other steps for {number} images than for {most}"), INSTEAD);
                 vec![Problem::at(place, fault)]
             })?;
         }
@@ -70,7 +71,9 @@ impl Units {
         let wrong = |((name, id), (_, small)): (&(String, ValueId), &(String, ValueId))| {
             let (shape, small) = (&program.values[*id].shape, &smallest.values[*small].shape);
             let fits = match self.varies[*id] {
-                true => shape.first() == Some(&self.most) && small.first() == Some(&self.least) && shape[1..] == small[1..],
+                true => {
+                    shape.first() == Some(&self.most) && small.first() == Some(&self.least) && shape[1..] == small[1..]
+                }
                 false => shape == small,
             };
             let cause = format!("it is {shape:?} for {} images and {small:?} for {}", self.most, self.least);

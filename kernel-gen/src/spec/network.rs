@@ -1,9 +1,9 @@
 //! `[[network]]`: a model file whose workloads are generated, with the code that runs them in order.
 
-use super::kernel::is_range_of_units;
 use super::KernelSpec;
 #[cfg(feature = "networks")]
 use super::WorkloadSpec;
+use super::kernel::is_range_of_units;
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Size, Table};
 use crate::ir::DType;

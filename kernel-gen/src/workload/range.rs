@@ -78,7 +78,11 @@ impl Range {
         };
         match (with_fewer(1), with_fewer(rows_between)) {
             (Some(one_less), Some(same)) if same == *other => Range::of(least * per, rows, workload, &one_less),
-            _ => Err(format!("its sizes do not grow evenly: it is `{}` of {most} and `{}` of {others}", workload.key(), other.key())),
+            _ => Err(format!(
+                "its sizes do not grow evenly: it is `{}` of {most} and `{}` of {others}",
+                workload.key(),
+                other.key()
+            )),
         }
     }
 

@@ -127,7 +127,11 @@ fn passes_and_memory_change_no_result() {
             assert_eq!(wrong, None, "seed {seed}, result {i}: {:#?}", network.plans[0].program.steps);
         }
         let planned = evaluate(&network.plans[0].program, &given, Some(&network));
-        assert_eq!(planned, alone, "seed {seed}: a slot was taken while its value was needed: {:#?}", network.plans[0].memory);
+        assert_eq!(
+            planned, alone,
+            "seed {seed}: a slot was taken while its value was needed: {:#?}",
+            network.plans[0].memory
+        );
         if let Some(folder) = &folder {
             write(folder, seed, &model, &given, &alone);
         }
@@ -214,7 +218,8 @@ fn unchanged(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>
     let before = read(&of_nodes(nodes, constants)).unwrap_or_else(|all| panic!("{}", all[0]));
     let given = inputs(&before, 7);
     let network = Network::of("n", before.clone(), F32);
-    let (expected, found) = (evaluate(&before, &given, None), evaluate(&network.plans[0].program, &given, Some(&network)));
+    let (expected, found) =
+        (evaluate(&before, &given, None), evaluate(&network.plans[0].program, &given, Some(&network)));
     for (a, b) in expected[0].iter().zip(&found[0]) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} became {b}: {:#?}", lines(&network));
     }
@@ -340,7 +345,9 @@ fn channels_come_last_with_permutations_at_the_ends_alone() {
         "permute-f16-1x9x4-o0x2x1",
     ];
     assert_eq!(keys(&network), expected);
-    assert!(network.plans[0].program.inputs.iter().all(|(_, id)| network.plans[0].program.values[*id].dtype == DType::F16));
+    assert!(
+        network.plans[0].program.inputs.iter().all(|(_, id)| network.plans[0].program.values[*id].dtype == DType::F16)
+    );
 }
 
 #[test]

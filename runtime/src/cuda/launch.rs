@@ -18,6 +18,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A buffer's address, and what orders its use.
 pub struct Pointer<'a> {
@@ -34,7 +35,7 @@ pub struct Pointer<'a> {
 pub struct Packed {
     entry: &'static Entry,
     variant: &'static Variant,
-    data: Owned<CudaSlice<u8>>,
+    data: Arc<Owned<CudaSlice<u8>>>,
 }
 
 impl fmt::Debug for Packed {
@@ -161,7 +162,21 @@ impl Device for Cuda {
         if bytes > 0 {
             self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
         }
-        Ok(Packed { entry, variant, data: Owned::new(data) })
+        Ok(Packed { entry, variant, data: Arc::new(Owned::new(data)) })
+    }
+
+    fn share(&self, packed: &Packed, entry: &'static Entry) -> Option<Packed> {
+        let variant = self.inner().variant(entry, entry.most_units()).ok()?;
+        let pack = |entry: &Entry, variant: &'static Variant| {
+            variant.packs.iter().find(|pack| Some(pack.param) == entry.weight)
+        };
+        let same = match (pack(entry, variant), pack(packed.entry, packed.variant)) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a.bytes == b.bytes && a.program.is(&b.program),
+            _ => false,
+        };
+        let same = same && variant.arch == packed.variant.arch && entry.same_weight(packed.entry);
+        same.then(|| Packed { entry, variant, data: Arc::clone(&packed.data) })
     }
 
     fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a, Cuda> {

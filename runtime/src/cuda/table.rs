@@ -61,6 +61,16 @@ pub struct Program {
     pub(crate) workspace_bytes: usize,
 }
 
+impl Program {
+    /// Whether both are the same launches of the same code.
+    pub(crate) fn is(&self, other: &Program) -> bool {
+        let launch = |launch: &Launch| (launch.kernel, launch.grid, launch.block);
+        self.image == other.image
+            && self.launches.iter().map(launch).eq(other.launches.iter().map(launch))
+            && self.workspace_bytes == other.workspace_bytes
+    }
+}
+
 /// One kernel launch.
 pub struct Launch {
     /// The kernel's symbol.

@@ -6,6 +6,7 @@ use crate::device::{Device, sealed};
 use crate::report::Row;
 use crate::{AsView, Cpu, DynView, DynViewMut, Element, Error, Isa, Result, Shape, Tensor};
 use std::fmt;
+use std::sync::Arc;
 
 /// Addresses of arguments, and the place behind them.
 type Pointers = [*mut u8; MAX_PARAMS + 1];
@@ -44,7 +45,7 @@ impl Program {
 pub struct Packed {
     pub(super) entry: &'static Entry,
     pub(super) isa: Isa,
-    pub(super) data: AlignedBytes,
+    pub(super) data: Arc<AlignedBytes>,
 }
 
 impl fmt::Debug for Packed {
@@ -184,7 +185,20 @@ impl Device for Cpu {
                 data
             }
         };
-        Ok(Packed { entry, isa: variant.isa, data })
+        Ok(Packed { entry, isa: variant.isa, data: Arc::new(data) })
+    }
+
+    fn share(&self, packed: &Packed, entry: &'static Entry) -> Option<Packed> {
+        let form = |entry: &'static Entry| {
+            let variant = entry.variant(self.isa()).ok()?;
+            let pack = variant.packs.iter().find(|pack| Some(pack.param) == entry.weight);
+            // As it is, or as all of one name pack it.
+            pack.is_none_or(|pack| !pack.name.is_empty())
+                .then(|| (variant.isa, pack.map(|pack| (pack.name, pack.bytes))))
+        };
+        let own = form(entry)?;
+        let same = packed.isa == own.0 && form(packed.entry) == Some(own) && entry.same_weight(packed.entry);
+        same.then(|| Packed { entry, isa: packed.isa, data: Arc::clone(&packed.data) })
     }
 
     fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a> {

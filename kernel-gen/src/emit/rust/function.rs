@@ -6,11 +6,21 @@ use super::writer::{RT, V, element_type, line};
 use crate::emit::escape::rust_literal;
 use crate::ir::Access;
 use crate::workload::{Param, Range};
-use std::collections::BTreeMap;
 
 /// The shapes of a workload's parameters.
 fn shapes(item: &Item) -> Vec<Vec<i64>> {
     item.params().into_iter().map(|p| p.shape).collect()
+}
+
+/// Whether there are arguments whose types both workloads have: their shapes are the same but for the first extent of what varies.
+fn share_shapes(a: &Item, b: &Item) -> bool {
+    let varies =
+        |i: usize| [a, b].iter().any(|item| item.units.as_ref().is_some_and(|units| units.params.contains(&i)));
+    let same = |(i, (a, b)): (usize, (&Vec<i64>, &Vec<i64>))| {
+        let fixed = usize::from(varies(i));
+        a.len() == b.len() && a[fixed..] == b[fixed..]
+    };
+    shapes(a).iter().zip(&shapes(b)).enumerate().all(same)
 }
 
 /// A workload and its shapes for messages and docs: `layer4_conv: x [1, 512, 7, 7], ...`.
@@ -30,12 +40,8 @@ fn signature(item: &Item) -> String {
 pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str, table_name: &str) {
     let Some(first) = function.items.first() else { return };
     let params = first.params();
-    let mut by_shapes: BTreeMap<Vec<Vec<i64>>, Vec<&Item>> = BTreeMap::new();
-    for item in &function.items {
-        by_shapes.entry(shapes(item)).or_default().push(item);
-    }
-    let callable = |item: &&Item| by_shapes[&shapes(item)].len() == 1;
-    let (typed, named): (Vec<&Item>, Vec<&Item>) = function.items.iter().partition(callable);
+    let alone = |item: &&Item| function.items.iter().filter(|other| share_shapes(item, other)).count() == 1;
+    let (typed, named): (Vec<&Item>, Vec<&Item>) = function.items.iter().partition(alone);
     line(out, 0, "");
     if !typed.is_empty() {
         shapes_trait(out, function, trait_name, &typed, &named);

@@ -27,6 +27,7 @@ pub use own::{OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
 pub use writer::{RT, USE_RT};
 
 use crate::emit::escape;
+use std::collections::BTreeSet;
 use writer::line;
 
 /// The format of generated code: the number of the runtime's module of constructors that it names.
@@ -73,8 +74,12 @@ pub fn emit(module: &Module) -> String {
         let shapes = traits.name(&format!("{}Shapes", names::camel(&function.name)));
         function::emit(w, function, &shapes, &names::table(i));
     }
+    // Plans of one network share packed weights.
+    let several = module.networks.iter().filter(|network| network.plans.len() > 1);
+    let sharing: BTreeSet<&str> =
+        several.flat_map(|network| &network.weights).map(|(module, _)| module.as_str()).collect();
     for item in module.functions.iter().flat_map(|f| &f.items) {
-        module::emit(w, item, &module.images);
+        module::emit(w, item, &module.images, sharing.contains(item.name.as_str()));
     }
     for network in &module.networks {
         network::emit(w, network);

@@ -10,8 +10,8 @@ use crate::ir::{Access, DType, First};
 use crate::workload::{Param, Range, Role};
 use std::collections::BTreeSet;
 
-/// Writes the module.
-pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
+/// Writes the module. If it `shares` weights, what packs them has a name.
+pub(super) fn emit(out: &mut String, item: &Item, images: &str, shares: bool) {
     let workload = &item.workload;
     let params = item.params();
     line(out, 0, "");
@@ -37,7 +37,7 @@ pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
         launch(out, item, &params, Some(weight));
     }
     launch(out, item, &params, None);
-    entry(out, item, &params, weight, images);
+    entry(out, item, &params, weight, (images, shares));
     line(out, 0, "}");
 }
 
@@ -102,7 +102,7 @@ fn launch(out: &mut String, item: &Item, params: &[Param], packed: Option<usize>
     line(out, 0, "");
 }
 
-fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>, images: &str) {
+fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>, (images, shares): (&str, bool)) {
     let unresolved = [unresolved_variant(params, item.units.as_ref().map_or(1, |units| units.most))];
     let (variants, no_code, stand_in): (&[Variant], &str, Option<&str>) = match &item.code {
         Code::Compiled(variants) => (variants, "", None),
@@ -147,9 +147,11 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
         program(out, 4, &variant.program, &format!("v{v}"));
         line(out, 4, "&[");
         for (i, (param, pack)) in variant.packs.iter().enumerate() {
-            line(out, 5, &format!("{V}::pack({param}, {},", pack.bytes));
+            // One symbol is one function: it is made of what it does.
+            let name = shares.then(|| format!("{V}::named({}, ", rust_literal(&pack.program.symbol)));
+            line(out, 5, &format!("{}{V}::pack({param}, {},", name.as_deref().unwrap_or_default(), pack.bytes));
             program(out, 6, &pack.program, &format!("v{v}_pack{i}"));
-            line(out, 5, "),");
+            line(out, 5, if shares { "))," } else { ")," });
         }
         line(out, 4, "],");
         choice(out, 4, &variant.choice);

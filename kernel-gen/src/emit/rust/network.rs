@@ -1,7 +1,7 @@
 //! The module of a network: what loads its weights, and what launches its steps in order.
 
 use super::names::{self, Unique, rust_name};
-use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port};
+use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section};
 use super::writer::{RT, USE_RT, element_type, line, shape_type};
 use crate::emit::escape::{comment, rust_literal};
 
@@ -183,17 +183,20 @@ fn load(out: &mut String, network: &NetworkModule) {
     let file = "/// Makes an instance on a device of a file of weights, which is read a constant at a time: [`WEIGHTS_FILE`], or a copy.";
     public(file, "load_file", "weights: &std::path::Path", "open");
     line(out, 2, &format!("fn of(dev: &Dev, weights: &{RT}::network::Weights<'_>) -> {RT}::Result<Self> {{"));
+    let shares = network.plans.len() > 1;
+    if shares && !network.weights.is_empty() {
+        packed_once(out, network);
+    }
     line(out, 3, "Ok(Network {");
-    if !network.weights.is_empty() {
+    if shares && !network.weights.is_empty() {
+        line(out, 4, "packed,");
+    } else if !network.weights.is_empty() {
         line(out, 4, "packed: vec![");
         for (module, section) in &network.weights {
-            let (element, shape) = (element_type(section.dtype), line_shape(section.elements));
-            let tensor = format!("weights.upload::<Dev, {element}, {shape}>(dev, {})?", section.offset);
             // Its own block: what is packed already goes before the next one comes.
             line(out, 5, "{");
-            line(out, 6, &format!("let weight = {tensor};"));
-            let pack = format!("super::{module}::ENTRY.pack_weight(dev, {RT}::Input::arg(&weight, dev))?");
-            line(out, 6, &format!("let packed = {pack};"));
+            line(out, 6, &format!("let weight = {};", upload(section)));
+            line(out, 6, &format!("let packed = {};", pack(module)));
             line(out, 6, "packed");
             line(out, 5, "},");
         }
@@ -208,6 +211,43 @@ fn load(out: &mut String, network: &NetworkModule) {
     line(out, 4, "device: std::marker::PhantomData,");
     line(out, 3, "})");
     line(out, 2, "}");
+}
+
+/// What reads a weight.
+fn upload(section: &Section) -> String {
+    let (element, shape) = (element_type(section.dtype), line_shape(section.elements));
+    format!("weights.upload::<Dev, {element}, {shape}>(dev, {})?", section.offset)
+}
+
+/// What packs `weight` for a workload.
+fn pack(module: &str) -> String {
+    format!("super::{module}::ENTRY.pack_weight(dev, {RT}::Input::arg(&weight, dev))?")
+}
+
+/// Packs all weights, each once for all plans that take it in one form.
+fn packed_once(out: &mut String, network: &NetworkModule) {
+    line(out, 3, &format!("let mut packed: Vec<Dev::Packed> = Vec::with_capacity({});", network.weights.len()));
+    for (i, (module, section)) in network.weights.iter().enumerate() {
+        let same = network.weights[..i].iter().enumerate().filter(|(_, (_, known))| known == section);
+        let same: Vec<String> = same.map(|(i, _)| format!("&packed[{i}]")).collect();
+        let made = |out: &mut String, depth| {
+            line(out, depth, &format!("let weight = {};", upload(section)));
+            line(out, depth, &format!("packed.push({});", pack(module)));
+        };
+        if same.is_empty() {
+            line(out, 3, "{");
+            made(out, 4);
+            line(out, 3, "}");
+            continue;
+        }
+        line(out, 3, &format!("let same = super::{module}::ENTRY.share_weight(dev, &[{}]);", same.join(", ")));
+        line(out, 3, "match same {");
+        line(out, 4, "Some(same) => packed.push(same),");
+        line(out, 4, "None => {");
+        made(out, 5);
+        line(out, 4, "}");
+        line(out, 3, "}");
+    }
 }
 
 /// What stands before each form of `run`.
@@ -247,22 +287,56 @@ fn shapes_trait(out: &mut String, network: &NetworkModule) {
     line(out, 2, "#[doc(hidden)]");
     line(out, 2, "const PLAN: (usize, usize);");
     line(out, 1, "}");
+    // Types with any number of images hold those with one: both are one implementation.
+    let holder = |plan: &PlanItem| network.plans.iter().position(|other| other.units.is_some() && holds(other, plan));
     for (i, plan) in network.plans.iter().enumerate() {
-        let tuple: String = plan.inputs.iter().chain(&plan.outputs).map(|port| format!("{}, ", shape_of(port))).collect();
-        let generics = if plan.units.is_some() { "<const UNITS: usize>" } else { "" };
-        line(out, 1, &format!("impl{generics} Shapes for ({tuple}) {{"));
-        let number = match plan.units {
-            Some((least, most)) => {
-                let name = &network.name;
-                format!(
-                    "{{ assert!({least} <= UNITS && UNITS <= {most}, \"`{name}` is made for {least} to {most} images\"); ({i}, UNITS) }}"
-                )
+        let tuple: String =
+            plan.inputs.iter().chain(&plan.outputs).map(|port| format!("{}, ", shape_of(port))).collect();
+        match holder(plan) {
+            None => {
+                line(out, 1, &format!("impl Shapes for ({tuple}) {{"));
+                line(out, 2, &format!("const PLAN: (usize, usize) = ({i}, 1);"));
             }
-            None => format!("({i}, 1)"),
-        };
-        line(out, 2, &format!("const PLAN: (usize, usize) = {number};"));
+            Some(first) if first == i => {
+                line(out, 1, &format!("impl<const UNITS: usize> Shapes for ({tuple}) {{"));
+                line(out, 2, "const PLAN: (usize, usize) = match UNITS {");
+                for (j, plan) in network.plans.iter().enumerate().filter(|(_, plan)| holder(plan) == Some(i)) {
+                    match plan.units {
+                        Some((least, most)) => line(out, 3, &format!("{least}..={most} => ({j}, UNITS),")),
+                        None => line(out, 3, &format!("{} => ({j}, 1),", images(&network.plans[i], plan).unwrap_or(1))),
+                    }
+                }
+                let name = &network.name;
+                line(out, 3, &format!("_ => panic!(\"`{name}` is not made for this number of images\"),"));
+                line(out, 2, "};");
+            }
+            Some(_) => continue,
+        }
         line(out, 1, "}");
     }
+}
+
+/// How many images a plan has by the ports of another, if its ports differ from that's in nothing else.
+fn images(ranged: &PlanItem, plan: &PlanItem) -> Option<i64> {
+    let mut found = None;
+    let ports =
+        |plan: &PlanItem| plan.inputs.iter().chain(&plan.outputs).map(|port| port.shape.clone()).collect::<Vec<_>>();
+    let varies = ranged.inputs.iter().chain(&ranged.outputs).map(|port| port.varies);
+    for ((of, shape), varies) in ports(ranged).iter().zip(&ports(plan)).zip(varies) {
+        let fixed = usize::from(varies);
+        if of.len() != shape.len()
+            || of[fixed..] != shape[fixed..]
+            || varies && *found.get_or_insert(shape[0]) != shape[0]
+        {
+            return None;
+        }
+    }
+    found
+}
+
+/// Whether the types of a plan's shapes are those of another with some number of images.
+fn holds(ranged: &PlanItem, plan: &PlanItem) -> bool {
+    images(ranged, plan).is_some()
 }
 
 /// The forms of `run` of a network whose shapes vary, and the launches of each plan.
@@ -291,7 +365,11 @@ fn run_of_shapes(out: &mut String, network: &NetworkModule, ports: &[Named<'_>])
     line(out, 2, "/// The same with shapes that are known at run time only.");
     line(out, 2, "///");
     line(out, 2, "/// # Errors");
-    line(out, 2, "/// If the network is not made for these shapes, the error lists those that it is made for. No images are no work.");
+    line(
+        out,
+        2,
+        "/// If the network is not made for these shapes, the error lists those that it is made for. No images are no work.",
+    );
     line(out, 2, "pub fn run_dyn<'a>(");
     line(out, 3, "&mut self,");
     line(out, 3, "dev: &'a Dev,");
@@ -310,26 +388,34 @@ fn run_of_shapes(out: &mut String, network: &NetworkModule, ports: &[Named<'_>])
     line(out, 3, &format!("self.launch(dev, plan, units, {arguments})"));
     line(out, 2, "}");
     line(out, 0, "");
-    let parameters: Vec<String> = ports
-        .iter()
-        .map(|Named { name, written, .. }| format!("{}{name}: {RT}::dispatch::Arg<'_, Dev>", if *written { "mut " } else { "" }))
-        .collect();
-    let parameters = parameters.join(", ");
+    let parameters = |changed: &dyn Fn(usize) -> bool| -> String {
+        let parameter = |(i, named): (usize, &Named<'_>)| {
+            format!("{}{}: {RT}::dispatch::Arg<'_, Dev>", if changed(i) { "mut " } else { "" }, named.name)
+        };
+        ports.iter().enumerate().map(parameter).collect::<Vec<_>>().join(", ")
+    };
     let result = format!("-> {RT}::Result<()>");
-    line(out, 2, &format!("fn launch(&mut self, dev: &Dev, plan: usize, units: usize, {parameters}) {result} {{"));
+    let given = parameters(&|_| false);
+    line(out, 2, &format!("fn launch(&mut self, dev: &Dev, plan: usize, units: usize, {given}) {result} {{"));
     line(out, 3, "if units == 0 {");
     line(out, 4, "return Ok(());");
     line(out, 3, "}");
     line(out, 3, "match plan {");
-    for i in 0..network.plans.len() {
+    let units_of = |plan: &PlanItem| if plan.units.is_some() { "units, " } else { "" };
+    for (i, plan) in network.plans.iter().enumerate() {
         let number = if i + 1 == network.plans.len() { "_".to_string() } else { i.to_string() };
-        line(out, 4, &format!("{number} => self.plan{i}(dev, units, {arguments}),"));
+        line(out, 4, &format!("{number} => self.plan{i}(dev, {}{arguments}),", units_of(plan)));
     }
     line(out, 3, "}");
     line(out, 2, "}");
     for (i, plan) in network.plans.iter().enumerate() {
+        let args = || plan.steps.iter().flat_map(|step| &step.args);
+        let is_output =
+            |arg: &ArgItem, port: usize| matches!(arg.from, ArgPlace::Output(o) if plan.inputs.len() + o == port);
+        let changed = parameters(&|port| args().any(|arg| arg.written && is_output(arg, port)));
+        let units = if plan.units.is_some() { "units: usize, " } else { "" };
         line(out, 0, "");
-        line(out, 2, &format!("fn plan{i}(&mut self, dev: &Dev, units: usize, {parameters}) {result} {{"));
+        line(out, 2, &format!("fn plan{i}(&mut self, dev: &Dev, {units}{changed}) {result} {{"));
         launches(out, network, plan, &|place, written| match place {
             ArgPlace::Input(i) => format!("{}.again()", ports[i].name),
             ArgPlace::Output(i) => {
@@ -395,7 +481,11 @@ fn report(out: &mut String, network: &NetworkModule) {
         line(out, 2, &format!("{RT}::network::Plan {{ least: {least}, most: {most}, ports: &["));
         for port in plan.inputs.iter().chain(&plan.outputs) {
             let (name, shape) = (rust_literal(&port.name), &port.shape);
-            line(out, 3, &format!("{RT}::network::Port {{ name: {name}, shape: &{shape:?}, varies: {} }},", port.varies));
+            line(
+                out,
+                3,
+                &format!("{RT}::network::Port {{ name: {name}, shape: &{shape:?}, varies: {} }},", port.varies),
+            );
         }
         line(out, 2, "] },");
     }
