@@ -3,9 +3,9 @@
 
 kernel_gen_runtime::include_kernels!();
 
-use kernel_gen_runtime::{Cpu, Result, Tensor};
+use kernel_gen_runtime::{Cpu, DynView, DynViewMut, Result, Tensor};
 use kernels::digits::{Image, Network, Probabilities, WEIGHTS};
-use kernels::digits_int8;
+use kernels::{digits_batch, digits_int8};
 
 /// Images with the digit that each shows: a line has the digit, and 64 grey levels from 0 to 16.
 const IMAGES: &str = include_str!("../images.txt");
@@ -53,22 +53,30 @@ fn classify(dev: &Cpu, mut each: impl FnMut(&[f32], usize)) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// How many of the images that were held out are classified right, by numbers and by integers of eight bits.
-fn accuracy(dev: &Cpu) -> Result<[usize; 2]> {
-    let mut numbers_of = Network::load(dev, WEIGHTS)?;
-    let mut integers_of = digits_int8::Network::load(dev, digits_int8::WEIGHTS)?;
-    let mut right = [0; 2];
-    for image in HELD_OUT.lines().map(numbers) {
-        let pixels = |i: usize| image[i + 1] / 16.0;
-        let mut by_numbers = Tensor::<f32, Probabilities>::zeros();
-        numbers_of.run(dev, &Tensor::<f32, Image>::from_fn(pixels), &mut by_numbers)?;
-        let mut by_integers = Tensor::<f32, digits_int8::Probabilities>::zeros();
-        integers_of.run(dev, &Tensor::<f32, digits_int8::Image>::from_fn(pixels), &mut by_integers)?;
-        for (count, values) in right.iter_mut().zip([by_numbers.as_slice(), by_integers.as_slice()]) {
-            *count += usize::from(largest(values) == image[0] as usize);
+/// The digits of so many images at once, by the network of a module that takes any number of them.
+macro_rules! digits_of {
+    ($module:ident, $dev:expr, $batch:expr) => {{
+        let mut network = $module::Network::load($dev, $module::WEIGHTS)?;
+        let images: Vec<Vec<f32>> = HELD_OUT.lines().map(numbers).collect();
+        let mut right = 0;
+        for images in images.chunks($batch) {
+            let pixels: Vec<f32> = images.iter().flat_map(|image| image[1..].iter().map(|grey| grey / 16.0)).collect();
+            let mut probabilities = vec![0.0; 10 * images.len()];
+            network.run_dyn(
+                $dev,
+                DynView::new(&pixels, &[images.len(), 1, 8, 8]),
+                DynViewMut::new(&mut probabilities, &[images.len(), 10]),
+            )?;
+            let digits = probabilities.chunks(10).map(largest);
+            right += digits.zip(images).filter(|(digit, image)| *digit == image[0] as usize).count();
         }
-    }
-    Ok(right)
+        right
+    }};
+}
+
+/// How many of the images that were held out are classified right, by numbers and by integers of eight bits, so many images at once.
+fn accuracy(dev: &Cpu, batch: usize) -> Result<[usize; 2]> {
+    Ok([digits_of!(digits_batch, dev, batch), digits_of!(digits_int8, dev, batch)])
 }
 
 fn main() -> Result<()> {
@@ -85,7 +93,7 @@ fn main() -> Result<()> {
     })?;
     let Outcome { images, right, distance } = outcome;
     println!("{right} of {images} digits right; largest distance from ONNX Runtime's probabilities: {distance:.1e}");
-    let [numbers, integers] = accuracy(&Cpu::new())?;
+    let [numbers, integers] = accuracy(&Cpu::new(), 50)?;
     let all = HELD_OUT.lines().count();
     println!(
         "of all {all} images held out {numbers} are right, and {integers} by the network in integers of eight bits"
@@ -126,11 +134,50 @@ mod tests {
 
     #[test]
     fn integers_of_eight_bits_lose_no_image() {
-        for threads in [1, 2] {
-            let [numbers, integers] = accuracy(&Cpu::with_threads(threads)).unwrap();
+        for (threads, batch) in [(1, 1), (2, 7), (1, 64)] {
+            let [numbers, integers] = accuracy(&Cpu::with_threads(threads), batch).unwrap();
             assert_eq!((HELD_OUT.lines().count(), numbers), (180, 179));
             assert!(integers * 1000 >= numbers * 995, "{integers} of {numbers}");
         }
+    }
+
+    /// Images of one run have the probabilities that each has alone, whatever their number, by typed and by other calls.
+    #[test]
+    fn images_at_once_have_the_probabilities_of_each_alone() {
+        use kernel_gen_runtime::{D2, D4};
+        let dev = Cpu::with_threads(2);
+        let mut network = digits_batch::Network::load(&dev, digits_batch::WEIGHTS).unwrap();
+        let images: Vec<f32> = IMAGES.lines().flat_map(|line| numbers(line)[1..].to_vec()).map(|v| v / 16.0).collect();
+        let expected: Vec<f32> = EXPECTED.lines().flat_map(numbers).collect();
+        let mut run = |n: usize| {
+            let (mut all, pixels, into) = (vec![0.0; 10 * n], [n, 1, 8, 8], [n, 10]);
+            let pixels = DynView::new(&images[..64 * n], &pixels);
+            network.run_dyn(&dev, pixels, DynViewMut::new(&mut all, &into)).map(|()| all)
+        };
+        for n in 0..=40 {
+            let probabilities = run(n).unwrap();
+            assert!(probabilities.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{n} images");
+        }
+        let three = Tensor::<f32, D4<3, 1, 8, 8>>::from_slice(&images[..192]).unwrap();
+        let mut typed = Tensor::<f32, D2<3, 10>>::zeros();
+        let dynamic = run(3).unwrap();
+        network.run(&dev, &three, &mut typed).unwrap();
+        assert_eq!(typed.as_slice(), dynamic);
+        let one = Tensor::<f32, D4<1, 1, 8, 8>>::from_slice(&images[..64]).unwrap();
+        let mut alone = Tensor::<f32, D2<1, 10>>::zeros();
+        network.run(&dev, &one, &mut alone).unwrap();
+        assert!(alone.as_slice().iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5));
+        let many = vec![0.0; 64 * 65];
+        let refused =
+            network.run_dyn(&dev, DynView::new(&many, &[65, 1, 8, 8]), DynViewMut::new(&mut vec![0.0; 650], &[65, 10]));
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "`digits_batch` is not declared for image [65, 1, 8, 8] probabilities [65, 10]; the spec declares:\n  \
+             image [1, 1, 8, 8], probabilities [1, 10]\n  image [2..64, 1, 8, 8], probabilities [2..64, 10]"
+        );
+        let fewer =
+            network.run_dyn(&dev, DynView::new(&many[..128], &[2, 1, 8, 8]), DynViewMut::new(&mut [0.0; 30], &[3, 10]));
+        assert!(fewer.unwrap_err().to_string().contains("not declared for image [2, 1, 8, 8] probabilities [3, 10]"));
     }
 
     #[test]

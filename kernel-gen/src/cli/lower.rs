@@ -93,8 +93,8 @@ impl Selection {
             let project = Project::load(&self.files.beside(&self.workload)?.0)?;
             let options = Options { template: self.template.clone(), deny_fallback: false, ..project.options() };
             let Selected { workload, target, .. } = &selected;
-            let tried =
-                try_workload(workload, target, &project.records, registry, &options).map_err(|e| e.to_string())?;
+            let tried = try_workload((workload, None), target, &project.records, registry, &options)
+                .map_err(|e| e.to_string())?;
             selected.template = find_template(registry, &tried.choice.template)?;
             selected.config = tried.choice.config;
             selected.origin = tried.choice.origin.to_string();

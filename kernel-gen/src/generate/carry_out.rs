@@ -21,8 +21,15 @@ pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -
         let workload = range.at(task.workload, units);
         candidates.push((units, choose(&Task { workload: &workload, ..task.clone() }, target, with)?));
     }
+    let mut rungs = rungs(with.registry, task.workload, range, target, &candidates);
+    if rungs.is_empty() {
+        // None of the candidates can run fewer than it is made for; what takes the place of that for the most does.
+        let of_most = candidates.pop().map(|(_, choice)| choice);
+        let units = (range.least, range.most);
+        rungs.extend(of_most.map(|choice| model::Rung { units, choice, worst: (1.0, range.most) }));
+    }
     let mut all: Vec<Outcome> = vec![];
-    for rung in rungs(with.registry, task.workload, range, target, &candidates).into_iter().rev() {
+    for rung in rungs.into_iter().rev() {
         let (least, most) = rung.units;
         let workload = range.at(task.workload, most);
         let task = Task { workload: &workload, rung: Some(Rung { range, largest, least, most }), ..task.clone() };

@@ -56,12 +56,12 @@ use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
-use crate::workload::{Slices, Workload};
+use crate::workload::{Range, Slices, Workload};
 use assemble::assemble;
 use carry_out::{With, carry_out_all};
 use memo::Digests;
 use options::choose_options;
-use task::{Task, tasks};
+use task::{Rung, Task, tasks};
 
 /// Generates everything that a spec asks for. All workloads that fail are reported.
 pub fn generate(
@@ -125,9 +125,9 @@ pub fn dry_run(
     in_parallel(options.jobs, &jobs, |(task, target)| try_task(task, target, records, registry, &choose))
 }
 
-/// The same for one workload on one target, without a spec.
+/// The same for one workload on one target, without a spec; for each number of units, if there is a range of them.
 pub fn try_workload(
-    workload: &Workload,
+    (workload, range): (&Workload, Option<&Range>),
     target: &Target,
     records: &BestRecords,
     registry: &Registry,
@@ -138,7 +138,7 @@ pub fn try_workload(
         kernel: &key,
         workload,
         slices: Slices::default(),
-        rung: None,
+        rung: range.map(|range| Rung { range, largest: workload, least: range.least, most: range.most }),
         name: workload.kernel_name(),
         file: "workload",
         line: 1,
@@ -165,7 +165,7 @@ fn try_task(
     let mut all = carry_out_all(task, target, &With { records, registry, options, prefix: "kg", memo: None })?;
     let warnings = all.iter_mut().flat_map(|outcome| std::mem::take(&mut outcome.warnings)).collect();
     // Of a range, that for the most units.
-    let choice = all.pop().expect("a workload has a kernel").choice;
+    let choice = all.pop().expect("a workload has a kernel, or an error").choice;
     Ok(Tried { choice, warnings })
 }
 

@@ -526,11 +526,11 @@ fn a_record_that_is_refused_warns_and_gives_way_unless_fallback_is_denied() {
         generator: "0.1.0".into(),
     });
     let both = Registry::empty().with(rows()).with(Racing);
-    let tried = try_workload(workload, target, &records, &both, &model::Options::default()).unwrap();
+    let tried = try_workload((workload, None), target, &records, &both, &model::Options::default()).unwrap();
     assert_eq!(tried.choice.template, "rows");
     assert!(tried.warnings[0].contains("(record of this target, 1.5 us on CPU"), "{}", tried.warnings[0]);
     let deny = model::Options { deny_fallback: true, ..model::Options::default() };
-    let error = try_workload(workload, target, &records, &both, &deny).unwrap_err();
+    let error = try_workload((workload, None), target, &records, &both, &deny).unwrap_err();
     assert!(error.to_string().contains("racing v1"), "{error}");
 }
 

@@ -78,10 +78,15 @@ impl Kernel {
         Kernel { name: name.into(), vars: vec![], buffers: vec![], params: vec![], size: None, body: vec![] }
     }
 
-    /// Rows of a unit of a tensor that varies in size: of its first dimension, those that each unit takes.
+    /// Rows of a unit of a tensor that varies in size: of the dimension that holds units, those that each unit takes.
     pub fn rows_a_unit(&self, b: BufferId) -> Option<i64> {
         let size = self.size.as_ref().filter(|size| size.varying.contains(&b))?;
-        Some(self.buffer(b).shape[0] / size.most)
+        Some(self.buffer(b).shape[self.units_dim(b)] / size.most)
+    }
+
+    /// The dimension of a tensor that varies which holds its units: the first, behind those of one element.
+    pub fn units_dim(&self, b: BufferId) -> usize {
+        self.buffer(b).shape.iter().position(|extent| *extent != 1).unwrap_or(0)
     }
 
     /// Of a loop, how many iterations run, if that depends on the number of units.
@@ -98,8 +103,9 @@ impl Kernel {
         let Some(Size { var, most, varying, .. }) = self.size.clone() else { return self };
         assert!((1..=most).contains(&units), "a kernel of 1 to {most} units has {units}");
         for b in varying {
-            let shape = &mut self.buffer_mut(b).shape;
-            shape[0] = shape[0] / most * units;
+            let dim = self.units_dim(b);
+            let extent = &mut self.buffer_mut(b).shape[dim];
+            *extent = *extent / most * units;
         }
         let body = std::mem::take(&mut self.body).into_iter().map(|s| s.subst(var, &Expr::Int(units))).collect();
         self.body = super::visit::rewrite(body, &mut |s| match s {

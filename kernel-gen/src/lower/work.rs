@@ -52,10 +52,9 @@ impl Work {
         self.kernel.size.as_ref().is_some_and(|size| cond.mentions(size.var))
     }
 
-    /// The variables that an expression depends on, by way of `let`s, too.
+    /// The variables that an expression depends on.
     fn depends(&self, e: &Expr) -> BTreeSet<VarId> {
-        let of = |v: VarId| self.lets.get(&v).map_or(BTreeSet::from([v]), |value| self.depends(value));
-        e.variables().into_iter().flat_map(of).collect()
+        narrow::reached(e, &self.lets)
     }
 
     /// Its work for `units` units as a share of its work for the largest number: statements that run are counted, products by their size.

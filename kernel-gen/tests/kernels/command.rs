@@ -38,7 +38,7 @@ fn every_workload_of_every_network_becomes_code() {
         let spec = Spec::load(&path).unwrap();
         for ((_, w), target) in spec.workloads().zip(targets.by_ref()) {
             let target = Target::find(target).expect("a built-in target");
-            let tried = try_workload(&w.workload, target, &records, &registry, &options);
+            let tried = try_workload((&w.workload, w.range.as_ref()), target, &records, &registry, &options);
             let tried = tried.unwrap_or_else(|e| panic!("{} on {}: {e}", w.workload.key(), target.name));
             assert!(tried.warnings.is_empty(), "{:#?}", tried.warnings);
         }

@@ -56,7 +56,8 @@ fn check(
     let params = workload.params();
     let mut values: Values = params.iter().zip(&inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
     for pack in scheduled.packs {
-        let given = Values::from([(pack.param.clone(), values[&pack.param].clone())]);
+        let own = pack.kernel.buffer(pack.kernel.params[0]).name.to_string();
+        let given = Values::from([(own, values[&pack.param].clone())]);
         let packs = lower_for(pack.kernel, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
         let mut packed = interp::run(packs.kernel(), &given, Mode::Declared).expect("it packs");
         values.insert(pack.param, packed.pop_first().expect("a kernel that packs has an output").1);

@@ -18,13 +18,13 @@ use kernel_gen::generate::try_workload;
 use kernel_gen::ir::DType;
 use kernel_gen::lower::lower_for;
 use kernel_gen::model::Options;
-use kernel_gen::records::BestRecords;
+use kernel_gen::records::{BestRecords, Choice};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::tune::Task;
 use kernel_gen::tune::landscape::Landscape;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Workload, operator_names};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Range, Workload, operator_names};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -69,17 +69,21 @@ impl Seen {
 
 /// Checks a workload as a build does: the refusals, a panic among them.
 fn check(workload: &Workload, target: &Target, registry: &Registry) -> Vec<String> {
-    let tried = catch_unwind(AssertUnwindSafe(|| {
-        try_workload(workload, target, &BestRecords::new(), registry, &Options::default())
-    }));
+    let refusals = |choice: &Choice| choice.unusable.iter().map(|p| format!("{}: {}", p.choice, p.reason)).collect();
+    tried((workload, None), target, registry).map_or_else(|refused| vec![refused], |choice| refusals(&choice))
+}
+
+/// What a build would do, for each number of units if there is a range; else why nothing works, or the panic.
+fn tried(of: (&Workload, Option<&Range>), target: &Target, registry: &Registry) -> Result<Choice, String> {
+    let tried =
+        catch_unwind(AssertUnwindSafe(|| try_workload(of, target, &BestRecords::new(), registry, &Options::default())));
     match tried {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            vec![format!("panic: {}", text.unwrap_or_default())]
+            Err(format!("panic: {}", text.unwrap_or_default()))
         }
-        Ok(Err(error)) => vec![format!("no choice works: {error}")],
-        Ok(Ok(tried)) => tried.choice.unusable.iter().map(|p| format!("{}: {}", p.choice, p.reason)).collect(),
+        Ok(tried) => tried.map(|tried| tried.choice).map_err(|error| format!("no choice works: {error}")),
     }
 }
 
@@ -118,6 +122,25 @@ fn what_is_chosen_for_every_operator_becomes_code() {
         }
     });
     seen.into_inner().unwrap().report(&format!("{count} workloads of each operator, seed {seed}"));
+}
+
+/// Workloads of every operator whose number of images or rows varies: there is a kernel that can run each of them.
+#[test]
+fn what_is_chosen_for_ranges_becomes_code() {
+    let (count, seed) = (number("KERNEL_GEN_WORKLOADS", 1), number("KERNEL_GEN_SEED", 1));
+    let (targets, registry, refused) = (targets(), Registry::builtin(), Mutex::new(vec![]));
+    let names: Vec<&str> = operator_names().collect();
+    for_each(names.len() * count as usize, |i| {
+        let mut rng = Rng::new(seed.wrapping_mul(1 << 32).wrapping_add(i as u64));
+        let workload = sample::of_network_size(names[i % names.len()], &mut rng);
+        let Some((workload, range)) = Range::up_to(&workload, *rng.pick(&[2, 5, 16])) else { return };
+        let target = *rng.pick(&targets);
+        if let Err(why) = tried((&workload, Some(&range)), target, &registry) {
+            refused.lock().unwrap().push(format!("{} of 1 to {} {}: {why}", workload.key(), range.most, target.name));
+        }
+    });
+    let refused = refused.into_inner().unwrap();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
 
 /// Workloads of which a choice was refused once, with the target, by kinds.

@@ -74,7 +74,7 @@ fn draw(template: &dyn Template, workload: &Workload, target: &Target, config: &
 /// What is run of the workload of a seed.
 fn kernels(seed: u64, target: &Target, registry: &Registry) -> Vec<Drawn> {
     let (workload, mut rng) = (drawn::workload(seed), Rng::new(seed));
-    let tried = try_workload(&workload, target, &BestRecords::new(), registry, &Options::default())
+    let tried = try_workload((&workload, None), target, &BestRecords::new(), registry, &Options::default())
         .unwrap_or_else(|e| panic!("{} on {}: {e}", workload.key(), target.name));
     let chosen = registry.find(&tried.choice.template).expect("it was chosen");
     let at = seed as usize * 2;

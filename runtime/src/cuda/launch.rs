@@ -181,7 +181,7 @@ impl Device for Cuda {
 
     fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a, Cuda> {
         let view = packed.data.get().as_view();
-        Arg { packed: Some(packed), ..Arg::of_view(self, view, Some(&packed.data)) }
+        Arg { packed: Some(packed), ..Arg::of_view(self, view, Some(&*packed.data)) }
     }
 
     fn read_arg<'a, T: Element>(&'a self, view: DeviceDynView<'a, T>) -> Result<DynArg<'a, Cuda>> {

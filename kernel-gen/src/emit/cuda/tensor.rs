@@ -124,12 +124,16 @@ impl Body<'_> {
                 (None, None) => return refuse("the tensor is not in global memory".into()),
             };
         let unsigned = |v: i64| u32::try_from(v).unwrap_or(0);
+        let rows = self.kernel.rows_a_unit(global.buffer);
+        if rows.is_some() && self.kernel.units_dim(global.buffer) != 0 {
+            return refuse("a tensor map has its units in the first dimension".into());
+        }
         let map = TensorMap {
             base,
             offset: (tensor.offset * bytes).unsigned_abs(),
             dtype: tensor.dtype,
             dims: tensor.shape.iter().rev().map(|n| n.unsigned_abs()).collect(),
-            rows: self.kernel.rows_a_unit(global.buffer).unwrap_or(0).unsigned_abs(),
+            rows: rows.unwrap_or(0).unsigned_abs(),
             strides: tensor.strides[..rank - 1].iter().rev().map(|s| (s * bytes).unsigned_abs()).collect(),
             box_dims: covered.iter().rev().map(|n| unsigned(*n)).collect(),
             steps: (0..rank).rev().map(|d| unsigned(step(d))).collect(),

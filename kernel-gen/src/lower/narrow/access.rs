@@ -21,7 +21,7 @@ impl Narrow {
         })
     }
 
-    /// The row and the number of rows that an index along the first dimension names.
+    /// The row and the number of rows that an index along the dimension of units names.
     fn span(&self, b: BufferId, index: &Expr) -> Result<(Expr, i64), LowerError> {
         match index {
             Expr::Ramp { base, stride: 1, lanes } => Ok(((**base).clone(), i64::from(*lanes))),
@@ -67,8 +67,9 @@ impl Narrow {
         let mut fault = None;
         let e = e.map(&mut |e| match e {
             Expr::Load(b, mut index) if self.rows(b).is_some() => {
-                match self.clamped(b, &index[0], 1, facts) {
-                    Ok(row) => index[0] = row,
+                let dim = self.kernel.units_dim(b);
+                match self.clamped(b, &index[dim], 1, facts) {
+                    Ok(row) => index[dim] = row,
                     Err(error) => fault = Some(error),
                 }
                 Expr::Load(b, index)
@@ -108,7 +109,7 @@ impl Narrow {
         match s {
             Stmt::Store { buffer, ref indices, .. } | Stmt::Reduce { buffer, ref indices, .. } => {
                 let Some(rows) = self.rows(buffer) else { return Ok(s) };
-                let (row, width) = self.span(buffer, &indices[0])?;
+                let (row, width) = self.span(buffer, &indices[self.kernel.units_dim(buffer)])?;
                 if !self.doubtful(buffer, &row, width, facts)? {
                     return Ok(s);
                 }
@@ -123,7 +124,8 @@ impl Narrow {
             }
             Stmt::Gpu(Gpu::CopyAsync { dst, mut src, guard }) => {
                 if self.rows(src.buffer).is_some() {
-                    src.origin[0] = self.clamped(src.buffer, &src.origin[0], src.extents[0], facts)?;
+                    let dim = self.kernel.units_dim(src.buffer);
+                    src.origin[dim] = self.clamped(src.buffer, &src.origin[dim], src.extents[dim], facts)?;
                 }
                 Ok(Stmt::Gpu(Gpu::CopyAsync { dst, src, guard }))
             }
@@ -159,9 +161,10 @@ impl Narrow {
 
     /// Refuses a tile of a tensor that varies whose rows may not all exist.
     fn must_exist(&self, tile: &Tile, facts: &[Fact]) -> Result<(), LowerError> {
+        let dim = self.kernel.units_dim(tile.buffer);
         match self.rows(tile.buffer) {
-            Some(rows) if !self.exists(&tile.origin[0], tile.extents[0], rows, facts) => {
-                self.refuse(tile.buffer, format!("{} of its rows are taken together", tile.extents[0]))
+            Some(rows) if !self.exists(&tile.origin[dim], tile.extents[dim], rows, facts) => {
+                self.refuse(tile.buffer, format!("{} of its rows are taken together", tile.extents[dim]))
             }
             _ => Ok(()),
         }

@@ -27,19 +27,29 @@ mod access;
 mod rounds;
 mod rows;
 
-use super::pass::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions, Units};
 use crate::analysis::range::{Ranges, bounds};
 use crate::ir::{BufferId, Expr, First, For, Kernel, LoopKind, Size, Stmt, VarId, visit};
 use rows::{Fact, Narrow, Outer, Written, first_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pass.
-pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
+/// The pass. Where vectors lie across units, of which some may not be there, their lanes run one by one.
+pub fn run(kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
     let Some(units) = &options.units else { return Ok(kernel) };
+    match narrowed(kernel.clone(), units) {
+        Err(refused @ LowerError::NotNarrow { .. }) => match one_by_one(kernel, units) {
+            Some(kernel) => narrowed(kernel, units),
+            None => Err(refused),
+        },
+        done => done,
+    }
+}
+
+fn narrowed(mut kernel: Kernel, units: &Units) -> Result<Kernel, LowerError> {
     let varying: Vec<BufferId> = units.params.iter().map(|i| kernel.params[*i]).collect();
     for b in &varying {
         let buffer = kernel.buffer(*b);
-        if buffer.shape[0] % units.most != 0 {
+        if buffer.shape[kernel.units_dim(*b)] % units.most != 0 {
             let why = format!("it has the shape {:?} there, which does not begin with the units", buffer.shape);
             return Err(LowerError::NotNarrow { buffer: buffer.name.clone(), why });
         }
@@ -56,6 +66,37 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
     let body = body.into_iter().map(|s| narrow.top(s)).collect::<Result<_, _>>()?;
     narrow.kernel.body = body;
     Ok(narrow.kernel)
+}
+
+/// The kernel with unrolled loops in the place of vectorized ones over rows of tensors that vary, if there are such. Registers have no
+/// addresses, so that their lanes have to be known.
+fn one_by_one(mut kernel: Kernel, units: &Units) -> Option<Kernel> {
+    let varying: BTreeSet<BufferId> = units.params.iter().map(|i| kernel.params[*i]).collect();
+    let lets = lets(&kernel.body, &mut Ranges::of_kernel(&kernel));
+    let mut across: BTreeSet<VarId> = BTreeSet::new();
+    kernel.body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            s.accesses(&mut |a| {
+                if varying.contains(&a.buffer) {
+                    across.extend(reached(&a.index[kernel.units_dim(a.buffer)], &lets));
+                }
+            });
+        });
+    });
+    let is_across = |l: &&For| l.kind == LoopKind::Vectorized && across.contains(&l.var);
+    let across: BTreeSet<VarId> = visit::loops(&kernel.body).into_iter().filter(is_across).map(|l| l.var).collect();
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = visit::rewrite(body, &mut |s| match s {
+        Stmt::For(l) if across.contains(&l.var) => vec![Stmt::For(For { kind: LoopKind::Unrolled, ..l })],
+        other => vec![other],
+    });
+    (!across.is_empty()).then_some(kernel)
+}
+
+/// The variables that an expression depends on, by way of `let`s, too.
+pub(super) fn reached(e: &Expr, lets: &BTreeMap<VarId, Expr>) -> BTreeSet<VarId> {
+    let of = |v: VarId| lets.get(&v).map_or(BTreeSet::from([v]), |value| reached(value, lets));
+    e.variables().into_iter().flat_map(of).collect()
 }
 
 /// The values of all `let`s that read no memory, and in `ranges` what they may be.

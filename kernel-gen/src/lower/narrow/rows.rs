@@ -109,7 +109,8 @@ impl Narrow {
                 s.accesses(&mut |a| match self.rows(a.buffer) {
                     _ if !a.writes => {}
                     Some(rows) => {
-                        let row = simplify(&self.inline(a.index[0].clone(), keep), ranges);
+                        let row =
+                            simplify(&self.inline(a.index[self.kernel.units_dim(a.buffer)].clone(), keep), ranges);
                         all.push(Written { row, rows, ranges: ranges.clone() });
                     }
                     None => only &= !is_other(&a.buffer),

@@ -305,11 +305,14 @@ pub(super) fn quantized(
     b.view(y, &shape)
 }
 
-/// A tensor as images, channels and pixels, of which the channels are an axis; all of it is one channel where there is none.
+/// A tensor as images, channels and pixels, of which the channels are an axis; all of an image is one channel where there is none.
 fn by_channel(shape: &[i64], axis: Option<usize>) -> [i64; 3] {
     match axis {
         Some(at) => [shape[..at].iter().product(), shape[at], shape[at + 1..].iter().product()],
-        None => [1, 1, shape.iter().product()],
+        None => match shape {
+            [] => [1, 1, 1],
+            [images, of_one @ ..] => [*images, 1, of_one.iter().product()],
+        },
     }
 }
 
