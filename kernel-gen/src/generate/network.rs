@@ -276,7 +276,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Source, Tensor, Value};
+    use crate::network::{Memory, Source, Tensor, Value};
 
     #[test]
     fn finite_weights_stay_finite_and_what_is_not_zero_stays_so() {
@@ -292,6 +292,25 @@ mod tests {
         // 65504, the smallest subnormal, and what 0.1 is nearest to.
         assert_eq!(bits(DType::F16), [0x7bff, 0x8001, 0, 0x7bff, 0xfc00, 0x2e66]);
         assert_eq!(bits(DType::Bf16)[..3], [0x4e6e, 0x8da2, 0]);
+    }
+
+    #[test]
+    fn plans_share_slots_of_one_type_the_largest_with_the_largest() {
+        let plan = |slots: &[(DType, i64)]| {
+            let slots = slots.iter().map(|(dtype, elements)| Slot { dtype: *dtype, elements: *elements }).collect();
+            let memory = Memory { slots, places: vec![] };
+            Plan { program: Program::default(), units: None, memory, step_tasks: vec![], passes: vec![] }
+        };
+        let plans = [
+            plan(&[(DType::F32, 10), (DType::U8, 7), (DType::F32, 30)]),
+            plan(&[(DType::F32, 20), (DType::F32, 5), (DType::F32, 40), (DType::U8, 6)]),
+        ];
+        let (shared, own) = slots(&plans);
+        let shared: Vec<(DType, i64)> = shared.iter().map(|slot| (slot.dtype, slot.elements)).collect();
+        assert_eq!(shared, [(DType::F32, 40), (DType::F32, 20), (DType::U8, 7), (DType::F32, 5)]);
+        assert_eq!(own, [vec![1, 2, 0], vec![1, 3, 0, 2]]);
+        // Alone it keeps the order that its plan has.
+        assert_eq!(slots(&plans[..1]).1, [[0, 1, 2]]);
     }
 
     #[test]

@@ -39,7 +39,8 @@
 //! [[network]]                       # a model file: its workloads, and the code that runs them in order
 //! name = "classifier"               # the module that is generated
 //! model = "model.onnx"              # counts from the spec's folder
-//! inputs = { image = [1, 3, 224, 224] }  # where the file leaves extents open
+//! inputs = { image = [1, 3, 224, 224] }  # where the file leaves extents open; ["1..8", 3, 224, 224] for 1 to 8 images, a list of
+//!                                        # shapes for a plan each
 //!
 //! [[extern]]                        # C code of your own, compiled and wrapped along
 //! name = "my_kernels"

@@ -5,6 +5,7 @@ use crate::random_network::{float, floats, info, int, integers, ints, model, nod
 use crate::sweep;
 use kernel_gen::diagnostic::Size;
 use kernel_gen::network::{Network, Plan, Problem, Program, Wanted, parse};
+use kernel_gen::spec::Spec;
 use kernel_gen::stable::Rng;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::collections::BTreeMap;
@@ -168,4 +169,54 @@ fn a_constant_that_is_repeated_for_each_image_is_no_obstacle() {
     let model = of_nodes(nodes, constants);
     let network = load(&model, "token", (1, 4), &[4, 6, 6]).unwrap_or_else(|all| panic!("{}", all[0]));
     check(&model, &network, &[4, 6, 6], 7);
+}
+
+/// What a spec says of the shapes of a sum of two images, by faults.
+fn faults(inputs: &str) -> Vec<String> {
+    let name = format!("kernel-gen-shapes-{}-{:x}", std::process::id(), kernel_gen::stable::fnv1a(inputs.as_bytes()));
+    let file = std::env::temp_dir().join(format!("{name}.onnx"));
+    let ports = |names: &[&str]| names.iter().map(|name| info(name, &[-1, 4, -1, 6])).collect();
+    let sum = model(GraphProto {
+        node: vec![node("Add", &["x", "z"], &["y"], vec![])],
+        input: ports(&["x", "z"]),
+        output: ports(&["y"]),
+        ..Default::default()
+    });
+    std::fs::write(&file, sum.write_buf().unwrap()).unwrap();
+    let spec =
+        format!("schema = 1\n[[network]]\nname = \"sum\"\nmodel = \"{}\"\ninputs = {{ {inputs} }}\n", file.display());
+    let found = Spec::parse(&spec, "kernels.toml").err().unwrap_or_default();
+    std::fs::remove_file(&file).unwrap();
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn shapes_of_a_spec_that_do_not_go_together_are_refused() {
+    let two = "x = [[1, 4, 6, 6], [\"2..8\", 4, 6, 6]], z = [[1, 4, 6, 6], [\"2..8\", 4, 6, 6]]";
+    assert_eq!(faults(two), [""; 0]);
+    assert_eq!(faults("x = [[1, 4, 6, 6], [1, 4, 8, 6]], z = [1, 4, 1, 6]"), [""; 0]);
+    let wrong = [
+        ("x = [\"0..4\", 4, 6, 6], z = [1, 4, 6, 6]", "`x` has the range \"0..4\"; write at least 1"),
+        ("x = [\"1..4\", 4, 6, 6], z = [\"1..5\", 4, 6, 6]", "`z` has the range \"1..5\" and `x` \"1..4\"; a run has"),
+        ("x = [1, \"1..4\", 6, 6], z = [1, 4, 6, 6]", "`x` cannot be an array; write a shape, inputs = { \"x\" = [1, 3"),
+        ("x = [[1, 4, 6, 6], 3], z = [1, 4, 6, 6]", "`x` cannot be an array; write a shape"),
+        (
+            "x = [[1, 4, 6, 6], [1, 4, 7, 6], [1, 4, 8, 6]], z = [[1, 4, 6, 6], [1, 4, 7, 6]]",
+            "`z` has 2 shapes, and `x` has 3; give each input one shape for each call, or one for all calls",
+        ),
+        (
+            "x = [[1, 4, 6, 6], [\"1..4\", 4, 6, 6]], z = [1, 4, 6, 6]",
+            "the shapes 1 and 2 fit the same inputs; leave one out",
+        ),
+        ("x = [[1, 4, 6, 6], [2, 4, 6, 6]], z = [3, 4, 6, 6]", "node `make_y` (Add): "),
+        ("x = [\"1..4\", 4, 6, 6], z = [4, 4, 6, 6]", "node `make_y` (Add): "),
+    ];
+    for (inputs, said) in wrong {
+        let faults = faults(inputs);
+        assert!(faults.iter().any(|fault| fault.contains(said)), "{inputs}: {faults:?}");
+        assert!(faults.iter().all(|fault| fault.starts_with("kernels.toml:")), "{faults:?}");
+    }
+    let many: Vec<String> = (1..=65).map(|n| format!("[1, 4, {n}, 6]")).collect();
+    let faults = faults(&format!("x = [{}], z = [1, 4, 1, 6]", many.join(", ")));
+    assert!(faults[0].contains("`x` has 65 shapes; give it at most 64"), "{faults:?}");
 }
