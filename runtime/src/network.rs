@@ -125,6 +125,8 @@ impl Plan {
     fn images<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> Option<usize> {
         let mut images = None;
         for (port, shape) in self.ports.iter().zip(shapes) {
+            // A scalar is an array of one element.
+            let shape = if shape.is_empty() { &[1][..] } else { shape };
             let own = if port.varies { shape.first().copied()? } else { 1 };
             let rest = usize::from(port.varies);
             if shape.len() != port.shape.len() || shape[rest..] != port.shape[rest..] {
@@ -165,7 +167,8 @@ pub fn find<D: Device>(network: &'static str, plans: &[Plan], args: &[DynArg<'_,
     Err(Error::NoWorkload { function: network, got, declared: plans.iter().map(Plan::signature).collect() })
 }
 
-/// The launches of a network on a device, in order. Printing it prints a table with the sum of the expected times.
+/// The launches of a network on a device, in order; of a network of any number of images, those for the most. Printing it prints a
+/// table with the sum of the expected times.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Steps {
     steps: Vec<Step>,
@@ -186,7 +189,12 @@ impl Steps {
     #[doc(hidden)]
     pub fn new<D: Device>(dev: &D, report: &Report, steps: &[(&'static str, &'static str)]) -> Steps {
         let report = report.for_device(dev);
-        let row = |workload: &str| report.rows().iter().find(|row| row.workload == workload && row.target() != "-");
+        // Of a workload of any number of images, the kernel for the most, which is the last.
+        let row = |workload: &str| {
+            let mut own = report.rows().iter().filter(|row| row.workload == workload && row.target() != "-");
+            let first = own.next()?;
+            Some(own.take_while(|row| row.target() == first.target()).last().unwrap_or(first))
+        };
         let step = |(nodes, workload): &(&'static str, &'static str)| Step { nodes, row: row(workload).cloned() };
         Steps { steps: steps.iter().map(step).collect() }
     }

@@ -78,7 +78,7 @@ fn describe_plan(text: &mut String, plan: &Json, word: fn(&Json) -> String) {
     let inputs = plan["inputs"].as_object().into_iter().flatten().map(|(name, shape)| format!("{name} {shape}"));
     let units = match &plan["units"] {
         Json::Null => String::new(),
-        units => format!(", {} to {} images", units[0], units[1]),
+        units => format!(", {} to {} images (each step as for {1} alone)", units[0], units[1]),
     };
     let inputs: Vec<String> = inputs.collect();
     let _ = writeln!(text, "{}{units}: {} launches", inputs.join(", "), plan["launches"]);

@@ -22,7 +22,8 @@ pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -
         candidates.push((units, choose(&Task { workload: &workload, ..task.clone() }, target, with)?));
     }
     let mut rungs = rungs(with.registry, task.workload, range, target, &candidates);
-    if rungs.is_empty() {
+    let none_fits = rungs.is_empty();
+    if none_fits {
         // None of the candidates can run fewer than it is made for; what takes the place of that for the most does.
         let of_most = candidates.pop().map(|(_, choice)| choice);
         let units = (range.least, range.most);
@@ -35,10 +36,10 @@ pub(super) fn carry_out_all(task: &Task<'_>, target: &Target, with: &With<'_>) -
         let task = Task { workload: &workload, rung: Some(Rung { range, largest, least, most }), ..task.clone() };
         let made = carry(&task, target, with, rung.choice.clone());
         match all.last() {
-            None => all.push(made?.of_rung(&rung)),
+            None => all.push(made?.of_rung(&rung, none_fits)),
             Some(more) => {
                 let made = made.ok().filter(|made| made.made.forms() == more.made.forms());
-                all.extend(made.map(|made| made.of_rung(&rung)));
+                all.extend(made.map(|made| made.of_rung(&rung, none_fits)));
             }
         }
     }
@@ -133,11 +134,14 @@ pub(super) struct With<'a> {
 }
 
 impl Outcome {
-    /// The same, with what is expected of it as one of the kernels of a range.
-    fn of_rung(mut self, rung: &model::Rung) -> Outcome {
+    /// The same, with what is expected of it as one of the kernels of a range; nothing if none of the candidates could be one.
+    fn of_rung(mut self, rung: &model::Rung, none_fits: bool) -> Outcome {
         let ((least, most), (worst, at)) = (rung.units, rung.worst);
-        let text =
-            format!("; for {least} to {most}, expected to take at most {worst:.2} times what others would, at {at}");
+        let expected = match none_fits {
+            true => "since no candidate runs fewer than it is made for".to_string(),
+            false => format!("expected to take at most {worst:.2} times what others would, at {at}"),
+        };
+        let text = format!("; for {least} to {most}, {expected}");
         self.row.origin_detail.push_str(&text);
         self.made.choice_mut().origin_detail.push_str(&text);
         self

@@ -3,7 +3,7 @@
 use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section, StepItem};
 use crate::ir::bits::{bf16_bits, f16_bits};
 use crate::ir::{Access, DType};
-use crate::network::{Network, Place, Plan, Program, Slot, Step, ValueId};
+use crate::network::{Network, Place, Plan, Program, Slot, Source, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
 use crate::workload::Role;
 use std::collections::BTreeMap;
@@ -122,9 +122,7 @@ impl Constants {
                         }
                     } else {
                         let same = |(of, known, as_type): &(usize, ValueId, DType)| {
-                            let program = &network.plans[*of].program;
-                            *as_type == dtype && (*of, *known) == (at, id)
-                                || *as_type == dtype && program.values[*known].source == plan.program.values[id].source
+                            *as_type == dtype && same_bits(&network.plans[*of].program, *known, &plan.program, id)
                         };
                         let known = plain.iter().position(same).unwrap_or(plain.len());
                         if known == plain.len() {
@@ -155,6 +153,14 @@ impl Constants {
             places[at].insert(operand, lie[known].expect("each has a type of these"));
         }
         Constants { file, weights, arrays, places }
+    }
+}
+
+/// Whether two constants have the same elements.
+fn same_bits(a_of: &Program, a: ValueId, b_of: &Program, b: ValueId) -> bool {
+    match (&a_of.values[a].source, &b_of.values[b].source) {
+        (Source::Constant(a), Source::Constant(b)) => a.data.len() == b.data.len() && a.data.starts_with(&b.data),
+        _ => false,
     }
 }
 
@@ -276,7 +282,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Memory, Source, Tensor, Value};
+    use crate::network::{Memory, Tensor, Value};
 
     #[test]
     fn finite_weights_stay_finite_and_what_is_not_zero_stays_so() {

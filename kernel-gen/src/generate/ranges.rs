@@ -1,6 +1,6 @@
 //! The kernels of a range, as they are chosen: how much each does for fewer units than it is made for, its kernel says.
 
-use crate::lower::{LowerOptions, Units, Work};
+use crate::lower::{Units, Work};
 use crate::model::{self, Rung};
 use crate::records::Choice;
 use crate::target::Target;
@@ -21,7 +21,7 @@ pub(crate) fn rungs(
         let config = template.space(&largest, target).ok()?.normalise(&choice.config).ok()?;
         let scheduled = template.schedule(&largest, target, &config).ok()?;
         let units = Units { most, params: range.params.clone() };
-        let work = Work::of(scheduled.schedule.kernel, units, LowerOptions::of(target)).ok()?;
+        let work = Work::of(scheduled.schedule.kernel, units).ok()?;
         Some(sizes.iter().map(|units| work.share(*units)).collect())
     };
     model::rungs(registry, workload, range, target, candidates, &mut shares)

@@ -1,7 +1,7 @@
 //! How much of a kernel's work is left where there are fewer units.
 
 use super::narrow;
-use super::pass::{LowerError, LowerOptions, Units};
+use super::pass::{LowerError, Units};
 use crate::analysis::verify::eval_by;
 use crate::ir::{Expr, Gpu, Kernel, LoopKind, Stmt, VarId, visit};
 use crate::stable::Rng;
@@ -26,9 +26,10 @@ impl Work {
     /// # Errors
     ///
     /// Why it cannot run fewer.
-    pub fn of(kernel: Kernel, units: Units, options: LowerOptions) -> Result<Work, LowerError> {
+    pub fn of(kernel: Kernel, units: Units) -> Result<Work, LowerError> {
         let most = units.most;
-        let kernel = narrow::run(kernel, &LowerOptions { units: Some(units), ..options })?;
+        // As it is: one whose lanes have to run one by one is another kernel than its template takes it for.
+        let kernel = narrow::narrowed(kernel, &units)?;
         let lets = visit::lets(&kernel.body).into_iter().map(|(var, value)| (var, value.clone())).collect();
         let mut work = Work { kernel, lets, staying: BTreeSet::new(), most };
         let loops: BTreeMap<VarId, LoopKind> =

@@ -110,24 +110,34 @@ impl Network {
             let shapes = inputs.iter().map(|(name, shape)| (name.clone(), shape.iter().map(number).collect()));
             translate::translate(model, &shapes.collect())
         };
-        let mut program = translated(None)?;
+        let whole = translated(None)?;
+        let mut program = whole.clone();
         let passes = passes::run(&mut program, self.form);
         let units = match inputs.values().flatten().find(|size| size.is_range()) {
             None => None,
             Some(Size { least, most }) => {
+                let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
                 // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
-                let mut numbers = BTreeSet::from([most - 1, *least, 2]);
-                numbers.retain(|number| number != most && *number > 1);
-                if numbers.is_empty() {
-                    numbers.insert(3);
-                }
+                let mut numbers: BTreeSet<i64> = [most - 1, *least].into_iter().filter(|number| *number > 1).collect();
+                let beyond = if numbers.is_empty() {
+                    of(most + 1).ok()
+                } else {
+                    numbers.insert(*least.max(&2));
+                    None
+                };
                 let mut others = vec![];
-                for number in numbers {
-                    let mut program = translated(Some(number))?;
-                    passes::run(&mut program, self.form);
-                    others.push((number, program));
+                match beyond {
+                    Some(program) => others.push((most + 1, program)),
+                    None if numbers.is_empty() => others.push((1, of(1)?)),
+                    None => {
+                        for number in numbers.into_iter().filter(|number| number != most) {
+                            others.push((number, of(number)?));
+                        }
+                    }
                 }
-                Some(Units::of((*least, *most), &program, &others, &translated(Some(*least))?)?)
+                others.iter_mut().for_each(|(_, program)| drop(passes::run(program, self.form)));
+                let ends = units::Ends { largest: &whole, smallest: &of(*least)? };
+                Some(Units::of((*least, *most), &program, &others, &ends)?)
             }
         };
         self.add(name, program, passes, units);

@@ -9,6 +9,7 @@ use super::problem::{Fault, Problem};
 use super::program::{Program, Source, Step, ValueId};
 use super::tensor::Tensor;
 use crate::workload::Range;
+use std::collections::BTreeMap;
 
 /// What of a network varies.
 #[derive(Clone, PartialEq, Debug)]
@@ -23,12 +24,47 @@ pub struct Units {
     pub ranges: Vec<Option<Range>>,
 }
 
+/// The programs of the most and of the fewest images, before any pass.
+pub(super) struct Ends<'a> {
+    pub(super) largest: &'a Program,
+    pub(super) smallest: &'a Program,
+}
+
+impl Ends<'_> {
+    /// Constants by name that are other numbers for the fewest images: those of one image are looked at nowhere else.
+    fn wrong_numbers(&self, least: i64, most: i64) -> Vec<Problem> {
+        let constant = |program: &Program, id: ValueId| match &program.values[id].source {
+            Source::Constant(tensor) if !tensor.is_integer() => Some(tensor.clone()),
+            _ => None,
+        };
+        let small = &self.smallest.values;
+        let named: BTreeMap<&str, ValueId> = (0..small.len()).map(|id| (small[id].name.as_str(), id)).collect();
+        let wrong = |id: &ValueId| {
+            let name = self.largest.values[*id].name.as_str();
+            let (all, some) = (constant(self.largest, *id)?, constant(self.smallest, *named.get(name)?)?);
+            (!name.is_empty() && !begins(&all, &some)).then(|| {
+                let cause = format!("it is a constant whose elements are others for {most} images than for {least}");
+                Problem::at(format!("`{name}`"), Fault::new(cause, INSTEAD))
+            })
+        };
+        touched(self.largest).iter().filter_map(wrong).collect()
+    }
+}
+
+/// Problems that a model has with a number of images which the spec does not name.
+pub(super) fn of_number(number: i64, problems: Vec<Problem>) -> Vec<Problem> {
+    let of = |problem: Problem| {
+        let cause = format!("with {number} images {}", problem.cause);
+        Problem { cause, help: INSTEAD.into(), ..problem }
+    };
+    problems.into_iter().map(of).collect()
+}
+
 /// What would do instead of a range.
 const INSTEAD: &str = "write a list of shapes in the place of the range: a network is made for each";
 
 impl Units {
-    /// What of a program varies, which is that of the most images. `others` are those of some other numbers, made in the same way, and
-    /// `smallest` is that of the fewest before any pass.
+    /// What of a program varies, which is that of the most images. `others` are those of some other numbers, made in the same way.
     ///
     /// # Errors
     /// All that keeps the program from being one for any number of images.
@@ -36,7 +72,7 @@ impl Units {
         (least, most): (i64, i64),
         program: &Program,
         others: &[(i64, Program)],
-        smallest: &Program,
+        ends: &Ends<'_>,
     ) -> Result<Units, Vec<Problem>> {
         for (number, other) in others {
             same_steps(program, other).map_err(|place| {
@@ -62,7 +98,8 @@ impl Units {
                 }
             }
         }
-        problems.extend(units.wrong_results(program, smallest));
+        problems.extend(units.wrong_results(program, ends.smallest));
+        problems.extend(ends.wrong_numbers(least, most));
         if problems.is_empty() { Ok(units) } else { Err(problems) }
     }
 
@@ -167,19 +204,8 @@ fn place_of(program: &Program, id: ValueId) -> String {
 }
 
 /// Whether one of two constants begins with the elements of the other.
-fn begins(all: &Tensor, some: &Tensor) -> bool {
-    if some.data.len() > all.data.len() {
-        return begins(some, all);
-    }
-    match (all.is_integer(), some.is_integer()) {
-        _ if all.data == some.data => true,
-        (true, true) => all.to_integers().zip(some.to_integers()).is_some_and(|(a, b)| a.starts_with(&b)),
-        (false, false) => {
-            let bits = |tensor: &Tensor| tensor.to_floats().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-            bits(all).starts_with(&bits(some))
-        }
-        _ => false,
-    }
+fn begins(a: &Tensor, b: &Tensor) -> bool {
+    if a.data.len() < b.data.len() { b.data.starts_with(&a.data) } else { a.data.starts_with(&b.data) }
 }
 
 /// The range of a step, beside what it is with other numbers of images.

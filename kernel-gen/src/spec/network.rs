@@ -65,8 +65,10 @@ pub(super) fn read(
     table.require(report, "model", "model = \"model.onnx\"");
     let name = table.string(report, "name").and_then(|n| names.take(report, &n, false));
     let model = table.string(report, "model");
+    let before = report.len();
     let inputs = table.table(report, "inputs").map(|t| t.named_shapes(report, "inputs")).unwrap_or_default();
-    let shapes = shapes(report, inputs);
+    // Without the shapes that are wrong the model would be found to want them.
+    let shapes = if report.len() > before { None } else { shapes(report, inputs) };
     let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
     let dtype = table.choice(report, "dtype", &types).map(|found| found.value);
     let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
@@ -93,8 +95,8 @@ fn shapes(report: &mut Report, inputs: BTreeMap<String, Found<Vec<Vec<Size>>>>) 
         if let (Some((other, _)), true) = (longest, shapes.len() != 1 && shapes.len() != plans) {
             let cause = format!("`{name}` has {} shapes, and `{other}` has {plans}", shapes.len());
             report.error(span, cause, "give each input one shape for each call, or one for all calls");
-        } else if plans > MAX_PLANS {
-            report.error(span, format!("`{name}` has {plans} shapes"), format!("give it at most {MAX_PLANS}"));
+        } else if shapes.len() > MAX_PLANS {
+            report.error(span, format!("`{name}` has {} shapes", shapes.len()), format!("give it at most {MAX_PLANS}"));
         }
         for (plan, shape) in shapes.iter().enumerate() {
             for size in shape.iter().filter(|size| size.is_range()) {
@@ -124,21 +126,52 @@ fn shapes(report: &mut Report, inputs: BTreeMap<String, Found<Vec<Vec<Size>>>>) 
         inputs.iter().map(|(name, found)| (name.clone(), shape(&found.value))).collect()
     };
     let all: Vec<Shapes> = (0..plans).map(of_plan).collect();
-    if let Some((first, second)) = equal(&all) {
+    let pairs = (0..all.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+    for (i, j) in pairs.filter(|(i, j)| alike(&all[*i], &all[*j])) {
         let span = longest.map_or(0..0, |(_, found)| found.span.clone());
-        let cause = format!("the shapes {} and {} fit the same inputs", first + 1, second + 1);
-        report.error(&span, cause, "leave one out");
-        return None;
+        let (first, second) = (i + 1, j + 1);
+        if meet(&all[i], &all[j]) {
+            report.error(&span, format!("the shapes {first} and {second} fit the same inputs"), "leave one out");
+            return None;
+        }
+        let (a, b) = (ranged(&all[i]), ranged(&all[j]));
+        if !a.is_empty() && !b.is_empty() && a != b {
+            let cause =
+                format!("of the shapes {first} and {second} different inputs have a range, and nothing else differs");
+            report.error(&span, cause, "make a [[network]] of each");
+            return None;
+        }
     }
     Some(all)
 }
 
-/// Two plans that take the same shapes.
-fn equal(all: &[Shapes]) -> Option<(usize, usize)> {
-    let meet = |a: Size, b: Size| a.least <= b.most && b.least <= a.most;
-    let same = |a: &[Size], b: &[Size]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| meet(*a, *b));
-    let alike = |a: &Shapes, b: &Shapes| a.iter().all(|(name, shape)| b.get(name).is_some_and(|b| same(shape, b)));
-    (0..all.len()).flat_map(|j| (0..j).map(move |i| (i, j))).find(|(i, j)| alike(&all[*i], &all[*j]))
+/// The extents of a shape: a scalar has one.
+fn extents(shape: &[Size]) -> &[Size] {
+    if shape.is_empty() { &[Size { least: 1, most: 1 }] } else { shape }
+}
+
+/// Whether the shapes of two plans differ in numbers of images only.
+fn alike(a: &Shapes, b: &Shapes) -> bool {
+    let same = |(name, a): (&String, &Vec<Size>)| {
+        let (a, b) = (extents(a), b.get(name).map_or(&[][..], |shape| extents(shape)));
+        let fixed = usize::from(a.iter().chain(b).any(|size| size.is_range()));
+        a.len() == b.len() && a[fixed..] == b[fixed..]
+    };
+    a.iter().all(same)
+}
+
+/// Whether there are inputs that have the shapes of two plans, which are alike.
+fn meet(a: &Shapes, b: &Shapes) -> bool {
+    let meet = |(a, b): (&Vec<Size>, &Vec<Size>)| {
+        a.first().zip(b.first()).is_none_or(|(a, b)| a.least <= b.most && b.least <= a.most)
+    };
+    a.values().zip(b.values()).all(meet)
+}
+
+/// The inputs that have a range.
+fn ranged(shapes: &Shapes) -> Vec<&String> {
+    let has_range = |(_, shape): &(&String, &Vec<Size>)| shape.iter().any(|size| size.is_range());
+    shapes.iter().filter(has_range).map(|(name, _)| name).collect()
 }
 
 /// Makes steps of the model.

@@ -18,7 +18,7 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     }
     let Some(first) = network.plans.first() else { return };
     let mut types = Unique::default();
-    for taken in ["Network", "Shapes", "Dev"] {
+    for taken in ["Network", "Shapes", "Dev", "Vec"] {
         types.name(taken);
     }
     let ports: Vec<Named<'_>> = first
@@ -334,9 +334,11 @@ fn images(ranged: &PlanItem, plan: &PlanItem) -> Option<i64> {
     found
 }
 
-/// Whether the types of a plan's shapes are those of another with some number of images.
+/// Whether the types of a plan's shapes are those of another with some number of images, or with any if both have a range. (What varies
+/// in one of two ranges alone, the spec has refused.)
 fn holds(ranged: &PlanItem, plan: &PlanItem) -> bool {
-    images(ranged, plan).is_some()
+    let varies = |plan: &PlanItem| plan.inputs.iter().chain(&plan.outputs).map(|port| port.varies).collect::<Vec<_>>();
+    images(ranged, plan).is_some() && (plan.units.is_none() || varies(ranged) == varies(plan))
 }
 
 /// The forms of `run` of a network whose shapes vary, and the launches of each plan.

@@ -45,7 +45,8 @@ pub fn run(kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError>
     }
 }
 
-fn narrowed(mut kernel: Kernel, units: &Units) -> Result<Kernel, LowerError> {
+/// The pass, where all vectors can stay.
+pub(super) fn narrowed(mut kernel: Kernel, units: &Units) -> Result<Kernel, LowerError> {
     let varying: Vec<BufferId> = units.params.iter().map(|i| kernel.params[*i]).collect();
     for b in &varying {
         let buffer = kernel.buffer(*b);
