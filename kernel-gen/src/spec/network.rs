@@ -74,9 +74,13 @@ pub(super) fn read(
     let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
     let layout = table.choice(report, "layout", &layouts).map(|found| found.value);
     table.finish(report);
-    let (name, model, shapes) = (name?, model?, shapes?);
+    let (name, model) = (name?, model?);
     let path = Path::new(file).parent().unwrap_or(Path::new("")).join(model.value);
+    // Without shapes the file is read all the same: it may be wrong, too.
+    let is_whole = shapes.is_some();
+    let shapes = shapes.unwrap_or_default();
     load(report, names, Header { name, model: path, shapes, dtype, layout, span: model.span, line })
+        .filter(|_| is_whole)
 }
 
 /// The shapes of inputs by name.
