@@ -77,7 +77,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let mut tried =
         dry_run(spec, &targets, &project.records, registry, &build_options(&arguments.arch, options)).into_iter();
     for target in &targets {
-        for ((_, w), tried) in spec.workloads().zip(tried.by_ref()) {
+        for ((_, w), tried) in spec.workloads().filter(|(_, w)| target.serves(&w.workload)).zip(tried.by_ref()) {
             let name = label(w.name.as_deref(), &w.workload);
             let place = format!("{}:{}", spec.file, w.line);
             match tried {

@@ -109,7 +109,7 @@ pub fn generate(
 }
 
 /// Does with each workload of the spec on each of the targets what a build does, up to the sources, and keeps none of them.
-/// The answers are in the order of the targets, and for each in the order of the spec.
+/// The answers are in the order of the targets, and for each in the order of the spec: of the workloads that it serves.
 pub fn dry_run(
     spec: &Spec,
     targets: &[&Target],

@@ -162,6 +162,31 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
     }
 }
 
+/// Levels for integers serve integers alone: what is chosen for a workload is said of it and of no other.
+#[test]
+fn check_says_of_each_workload_what_is_chosen_for_it() {
+    let spec = std::env::temp_dir().join(format!("kernel-gen-mixed-{}.toml", std::process::id()));
+    let kernel = |name: &str, rest: &str, dtype: &str| {
+        let keys = format!("op = \"matmul\"\ndtype = \"{dtype}\"\nout_dtype = \"{rest}\"");
+        format!("[[kernel]]\nname = \"{name}\"\n{keys}\n[[kernel.workload]]\na = [\"1..8\", 64]\nb = [64, 48]\n")
+    };
+    let text =
+        format!("schema = 1\n[targets]\ncuda = [\"sm_80\"]\n{}{}", kernel("a", "f32", "f32"), kernel("b", "i32", "u8"));
+    std::fs::write(&spec, text).unwrap();
+    let found = command(&["check", &spec.to_string_lossy(), "--json"]).text;
+    std::fs::remove_file(&spec).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let choices = found["choices"].as_array().unwrap();
+    let integers = |choice: &serde_json::Value| choice["workload"].as_str().unwrap().contains("-u8i8");
+    for choice in choices {
+        let template = choice["choice"]["template"].as_str().unwrap();
+        let vnni = choice["target"].as_str().unwrap().ends_with("-vnni");
+        assert!(integers(choice) || !(vnni || template.contains("integers")), "{choice}");
+    }
+    // Five levels, of which two serve integers alone, and an architecture.
+    assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (10, 6), "{found}");
+}
+
 /// A function of a network may have workloads in several types and layouts, and with zero points or without: a kernel of a spec has one of
 /// each.
 #[test]
