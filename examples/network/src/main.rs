@@ -53,7 +53,7 @@ fn classify(dev: &Cpu, mut each: impl FnMut(&[f32], usize)) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The digits of so many images at once, by the network of a module that takes any number of them.
+/// Classifies the images that were held out in batches of `$batch`, by the network of `$module`, and counts those that are right.
 macro_rules! digits_of {
     ($module:ident, $dev:expr, $batch:expr) => {{
         let mut network = $module::Network::load($dev, $module::WEIGHTS)?;

@@ -118,25 +118,21 @@ impl Network {
             Some(Size { least, most }) => {
                 let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
                 // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
-                let mut numbers: BTreeSet<i64> = [most - 1, *least].into_iter().filter(|number| *number > 1).collect();
-                let beyond = if numbers.is_empty() {
-                    of(most + 1).ok()
-                } else {
-                    numbers.insert(*least.max(&2));
-                    None
-                };
-                let mut others = vec![];
-                match beyond {
-                    Some(program) => others.push((most + 1, program)),
-                    None if numbers.is_empty() => others.push((1, of(1)?)),
-                    None => {
-                        for number in numbers.into_iter().filter(|number| number != most) {
-                            others.push((number, of(number)?));
-                        }
-                    }
+                let numbers = BTreeSet::from([most - 1, *least.max(&2)]);
+                let numbers = numbers.into_iter().filter(|number| *number > 1 && number != most);
+                let mut others = numbers
+                    .map(|number| Ok::<_, Vec<Problem>>((number, of(number)?)))
+                    .collect::<Result<Vec<_>, _>>()?;
+                if others.is_empty() {
+                    others.push(match of(most + 1) {
+                        Ok(program) => (most + 1, program),
+                        Err(_) => (1, of(1)?),
+                    });
                 }
+                let known = others.iter().find(|(number, _)| number == least).map(|(_, program)| program.clone());
+                let smallest = known.map_or_else(|| of(*least), Ok)?;
                 others.iter_mut().for_each(|(_, program)| drop(passes::run(program, self.form)));
-                let ends = units::Ends { largest: &whole, smallest: &of(*least)? };
+                let ends = units::Ends { largest: &whole, smallest: &smallest };
                 Some(Units::of((*least, *most), &program, &others, &ends)?)
             }
         };

@@ -68,13 +68,10 @@ impl Range {
         if (rows, other_rows) != (per * most, per * others) {
             return Err(format!("`{}` is {:?} of {most} and {:?} of {others}", p.name, p.shape, q.shape));
         }
-        let op = workload.op.get();
-        let (kind, layout) = (op.kind(), op.layout().unwrap_or(ConvLayout::Nchw));
-        let (own, rows_between) = (op.sizes(), per * (most - others));
+        let (own, rows_between) = (workload.op.get().sizes(), per * (most - others));
         let steps: Vec<i64> = own.iter().zip(other.op.get().sizes()).map(|(a, b)| (a - b) / rows_between).collect();
         let with_fewer = |rows: i64| {
-            let sizes: Vec<i64> = own.iter().zip(&steps).map(|(size, step)| size - rows * step).collect();
-            Some(Workload { op: (kind.of_sizes)(layout, &sizes)?, ..workload.clone() })
+            of_sizes(workload, &own.iter().zip(&steps).map(|(size, step)| size - rows * step).collect::<Vec<i64>>())
         };
         match (with_fewer(1), with_fewer(rows_between)) {
             (Some(one_less), Some(same)) if same == *other => Range::of(least * per, rows, workload, &one_less),
@@ -89,14 +86,11 @@ impl Range {
     /// The workload with 1 to `most` units (`most` at least 2), if its number of units may vary: what a spec says by a range in the
     /// place of the first dimensions.
     pub fn up_to(workload: &Workload, most: i64) -> Option<(Workload, Range)> {
-        let op = workload.op.get();
-        let (kind, layout) = (op.kind(), op.layout().unwrap_or(ConvLayout::Nchw));
-        let sizes = op.sizes();
+        let sizes = workload.op.get().sizes();
         let of = |at: &[usize], units: i64| {
             let mut sizes = sizes.clone();
             at.iter().for_each(|i| sizes[*i] = units);
-            let workload = Workload { op: (kind.of_sizes)(layout, &sizes)?, ..workload.clone() };
-            workload.validate().is_ok().then_some(workload)
+            of_sizes(workload, &sizes).filter(|workload| workload.validate().is_ok())
         };
         // The dimension of one operand, or of two that share it.
         let alone = (0..sizes.len()).map(|i| vec![i]);
@@ -115,12 +109,9 @@ impl Range {
     /// If the range has no such number.
     pub fn at(&self, workload: &Workload, units: i64) -> Workload {
         assert!((1..=self.most).contains(&units), "there are 1 to {} units, and not {units}", self.most);
-        let op = workload.op.get();
-        let fewer = self.most - units;
-        let sizes: Vec<i64> = op.sizes().iter().zip(&self.steps).map(|(size, step)| size - fewer * step).collect();
-        let op = (op.kind().of_sizes)(op.layout().unwrap_or(ConvLayout::Nchw), &sizes);
-        let op = op.expect("the operator has such a size where it has a larger one");
-        Workload { op, ..workload.clone() }
+        let (own, fewer) = (workload.op.get().sizes(), self.most - units);
+        let sizes: Vec<i64> = own.iter().zip(&self.steps).map(|(size, step)| size - fewer * step).collect();
+        of_sizes(workload, &sizes).expect("the operator has such a size where it has a larger one")
     }
 
     /// Whether no output depends on another unit than its own: in the definition, whatever is read or written of what holds units is
@@ -161,6 +152,13 @@ impl Range {
         }
         Ok(())
     }
+}
+
+/// The workload with other sizes of its operator, if it can have these.
+fn of_sizes(workload: &Workload, sizes: &[i64]) -> Option<Workload> {
+    let op = workload.op.get();
+    let op = (op.kind().of_sizes)(op.layout().unwrap_or(ConvLayout::Nchw), sizes)?;
+    Some(Workload { op, ..workload.clone() })
 }
 
 /// The loop whose variable an index is.

@@ -162,7 +162,7 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
     }
 }
 
-/// Levels for integers serve integers alone: what is chosen for a workload is said of it and of no other.
+/// The levels with VNNI serve workloads on integers only, so there are fewer choices for them: each has the name of its own workload.
 #[test]
 fn check_says_of_each_workload_what_is_chosen_for_it() {
     let spec = std::env::temp_dir().join(format!("kernel-gen-mixed-{}.toml", std::process::id()));

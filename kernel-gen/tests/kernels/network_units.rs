@@ -1,12 +1,11 @@
 //! Networks whose number of images is known when they run: what the steps for the most images compute of fewer, and what is refused.
 
-use crate::networks::evaluate;
+use crate::networks::{evaluate, inputs};
 use crate::random_network::{float, floats, info, int, integers, ints, model, node, random};
 use crate::sweep;
 use kernel_gen::diagnostic::Size;
 use kernel_gen::network::{Network, Plan, Problem, Program, Wanted, parse};
 use kernel_gen::spec::Spec;
-use kernel_gen::stable::Rng;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,12 +62,6 @@ fn of_units(plan: &Plan, number: i64) -> Program {
     program
 }
 
-/// Random numbers for the input.
-fn input(program: &Program, seed: u64) -> Vec<Vec<f64>> {
-    let mut rng = Rng::new(seed);
-    program.inputs.iter().map(|(_, id)| (0..program.elements(*id)).map(|_| rng.unit() * 4.0 - 2.0).collect()).collect()
-}
-
 /// Holds each number of images against the model with that number.
 fn check(model: &ModelProto, network: &Network, rest: &[i64], seed: u64) {
     let plan = &network.plans[0];
@@ -76,7 +69,7 @@ fn check(model: &ModelProto, network: &Network, rest: &[i64], seed: u64) {
     for number in units.least..=units.most {
         let shapes = BTreeMap::from([("x".to_string(), [&[number], rest].concat())]);
         let program = parse(&model.write_buf().unwrap(), Path::new("/nowhere"), &shapes).unwrap();
-        let given = input(&program, seed);
+        let given = inputs(&program, seed);
         let expected = evaluate(&program, &given, None);
         let got = evaluate(&of_units(plan, number), &given, Some(network));
         for (i, (a, b)) in expected.iter().zip(&got).enumerate() {

@@ -86,7 +86,7 @@ pub(crate) fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&
 }
 
 /// Random numbers for the inputs.
-fn inputs(program: &Program, seed: u64) -> Vec<Vec<f64>> {
+pub(crate) fn inputs(program: &Program, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = Rng::new(seed);
     let each = program.inputs.iter().map(|(_, id)| program.elements(*id));
     each.map(|n| (0..n).map(|_| rng.unit() * 4.0 - 2.0).collect()).collect()

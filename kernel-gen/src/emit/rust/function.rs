@@ -2,7 +2,7 @@
 
 use super::items::{Function, Item};
 use super::names;
-use super::writer::{RT, V, element_type, line};
+use super::writer::{RT, V, element_type, line, shape_text, varying_shape_type};
 use crate::emit::escape::rust_literal;
 use crate::ir::Access;
 use crate::workload::{Param, Range};
@@ -25,12 +25,10 @@ fn share_shapes(a: &Item, b: &Item) -> bool {
 
 /// A workload and its shapes for messages and docs: `layer4_conv: x [1, 512, 7, 7], ...`.
 fn signature(item: &Item) -> String {
-    let shape = |(i, p): (usize, &Param)| match &item.units {
-        Some(Range { least, most, params, .. }) if params.contains(&i) => {
-            let rest: String = p.shape[1..].iter().map(|n| format!(", {n}")).collect();
-            format!("{} [{least}..{most}{rest}]", p.name)
-        }
-        _ => format!("{} {:?}", p.name, p.shape),
+    let shape = |(i, p): (usize, &Param)| {
+        let range =
+            item.units.as_ref().filter(|units| units.params.contains(&i)).map(|units| (units.least, units.most));
+        format!("{} {}", p.name, shape_text(&p.shape, range))
     };
     let params: Vec<String> = item.params().iter().enumerate().map(shape).collect();
     format!("{}: {}", item.name, params.join(", "))
@@ -95,10 +93,7 @@ pub(super) fn generics_of(item: &Item) -> &'static str {
 /// The shape type of a parameter, of `UNITS` units if their number varies.
 pub(super) fn shape_of(item: &Item, index: usize, param: &Param) -> String {
     let varies = item.units.as_ref().is_some_and(|units| units.params.contains(&index));
-    let units = varies.then_some("UNITS".to_string());
-    let fixed = param.shape.iter().skip(usize::from(varies)).map(i64::to_string);
-    let dims: Vec<String> = units.into_iter().chain(fixed).collect();
-    format!("{RT}::D{}<{}>", param.shape.len(), dims.join(", "))
+    varying_shape_type(&param.shape, varies)
 }
 
 /// What refuses other numbers of units when a program is compiled.

@@ -2,7 +2,7 @@
 
 use super::names::{self, Unique, rust_name};
 use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section};
-use super::writer::{RT, USE_RT, element_type, line, shape_type};
+use super::writer::{RT, USE_RT, element_type, line, shape_text, shape_type, varying_shape_type};
 use crate::emit::escape::{comment, rust_literal};
 
 /// The shape of an array without a shape of its own.
@@ -22,9 +22,7 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
         types.name(taken);
     }
     let ports: Vec<Named<'_>> = first
-        .inputs
-        .iter()
-        .chain(&first.outputs)
+        .ports()
         .enumerate()
         .map(|(i, port)| {
             let name = unique.name(&rust_name(&port.name));
@@ -38,7 +36,7 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     line(out, 1, USE_RT);
     line(out, 0, "");
     for (i, Named { port, shape, .. }) in ports.iter().enumerate() {
-        if network.plans.iter().any(|plan| shape_of(port_of(plan, i)) != shape_of(port)) {
+        if network.plans.iter().any(|plan| plan.ports().nth(i).is_none_or(|other| shape_of(other) != shape_of(port))) {
             continue;
         }
         line(out, 1, &format!("/// Shape of `{}`.", comment(&port.name)));
@@ -93,31 +91,17 @@ struct Named<'a> {
     written: bool,
 }
 
-/// The port of a number: inputs, then results.
-fn port_of(plan: &PlanItem, i: usize) -> &Port {
-    plan.inputs.iter().chain(&plan.outputs).nth(i).expect("all plans have the ports of the first")
-}
-
 /// The type of a port's shape, of `UNITS` images if their number varies.
 fn shape_of(port: &Port) -> String {
-    let units = port.varies.then_some("UNITS".to_string());
-    let fixed = port.shape.iter().skip(usize::from(port.varies)).map(i64::to_string);
-    let dims: Vec<String> = units.into_iter().chain(fixed).collect();
-    format!("{RT}::D{}<{}>", port.shape.len(), dims.join(", "))
+    varying_shape_type(&port.shape, port.varies)
 }
 
 /// The shapes of a plan for messages: `x [1..8, 3, 224, 224], y [1..8, 1000]`.
 fn signature(plan: &PlanItem) -> String {
     let shape = |port: &Port| {
-        let first = match plan.units {
-            Some((least, most)) if port.varies => Some(format!("{least}..{most}")),
-            _ => None,
-        };
-        let rest = port.shape.iter().skip(usize::from(first.is_some())).map(i64::to_string);
-        let dims: Vec<String> = first.into_iter().chain(rest).collect();
-        format!("{} [{}]", comment(&port.name), dims.join(", "))
+        format!("{} {}", comment(&port.name), shape_text(&port.shape, plan.units.filter(|_| port.varies)))
     };
-    plan.inputs.iter().chain(&plan.outputs).map(shape).collect::<Vec<_>>().join(", ")
+    plan.ports().map(shape).collect::<Vec<_>>().join(", ")
 }
 
 /// What the module is, with all steps.
@@ -290,8 +274,7 @@ fn shapes_trait(out: &mut String, network: &NetworkModule) {
     // Types with any number of images hold those with one: both are one implementation.
     let holder = |plan: &PlanItem| network.plans.iter().position(|other| other.units.is_some() && holds(other, plan));
     for (i, plan) in network.plans.iter().enumerate() {
-        let tuple: String =
-            plan.inputs.iter().chain(&plan.outputs).map(|port| format!("{}, ", shape_of(port))).collect();
+        let tuple: String = plan.ports().map(|port| format!("{}, ", shape_of(port))).collect();
         match holder(plan) {
             None => {
                 line(out, 1, &format!("impl Shapes for ({tuple}) {{"));
@@ -319,9 +302,8 @@ fn shapes_trait(out: &mut String, network: &NetworkModule) {
 /// How many images a plan has by the ports of another, if its ports differ from that's in nothing else.
 fn images(ranged: &PlanItem, plan: &PlanItem) -> Option<i64> {
     let mut found = None;
-    let ports =
-        |plan: &PlanItem| plan.inputs.iter().chain(&plan.outputs).map(|port| port.shape.clone()).collect::<Vec<_>>();
-    let varies = ranged.inputs.iter().chain(&ranged.outputs).map(|port| port.varies);
+    let ports = |plan: &PlanItem| plan.ports().map(|port| port.shape.clone()).collect::<Vec<_>>();
+    let varies = ranged.ports().map(|port| port.varies);
     for ((of, shape), varies) in ports(ranged).iter().zip(&ports(plan)).zip(varies) {
         let fixed = usize::from(varies);
         if of.len() != shape.len()
@@ -337,7 +319,7 @@ fn images(ranged: &PlanItem, plan: &PlanItem) -> Option<i64> {
 /// Whether the types of a plan's shapes are those of another with some number of images, or with any if both have a range. (What varies
 /// in one of two ranges alone, the spec has refused.)
 fn holds(ranged: &PlanItem, plan: &PlanItem) -> bool {
-    let varies = |plan: &PlanItem| plan.inputs.iter().chain(&plan.outputs).map(|port| port.varies).collect::<Vec<_>>();
+    let varies = |plan: &PlanItem| plan.ports().map(|port| port.varies).collect::<Vec<_>>();
     images(ranged, plan).is_some() && (plan.units.is_none() || varies(ranged) == varies(plan))
 }
 
@@ -481,7 +463,7 @@ fn report(out: &mut String, network: &NetworkModule) {
     for plan in &network.plans {
         let (least, most) = plan.units.unwrap_or((1, 1));
         line(out, 2, &format!("{RT}::network::Plan {{ least: {least}, most: {most}, ports: &["));
-        for port in plan.inputs.iter().chain(&plan.outputs) {
+        for port in plan.ports() {
             let (name, shape) = (rust_literal(&port.name), &port.shape);
             line(
                 out,

@@ -40,6 +40,13 @@ pub struct PlanItem {
     pub steps: Vec<StepItem>,
 }
 
+impl PlanItem {
+    /// Inputs, then results.
+    pub(super) fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.inputs.iter().chain(&self.outputs)
+    }
+}
+
 /// An input or a result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Port {

@@ -22,8 +22,22 @@ pub(super) fn line(out: &mut String, depth: usize, text: &str) {
 
 /// The shape type of an array.
 pub(super) fn shape_type(shape: &[i64]) -> String {
-    let dims: Vec<String> = shape.iter().map(i64::to_string).collect();
+    varying_shape_type(shape, false)
+}
+
+/// The same, of `UNITS` images or rows if their number varies.
+pub(super) fn varying_shape_type(shape: &[i64], varies: bool) -> String {
+    let units = varies.then_some("UNITS".to_string());
+    let dims: Vec<String> =
+        units.into_iter().chain(shape.iter().skip(usize::from(varies)).map(i64::to_string)).collect();
     format!("{RT}::D{}<{}>", shape.len(), dims.join(", "))
+}
+
+/// A shape for messages and docs: `[1, 512, 7, 7]`, or `[1..8, 512, 7, 7]` where the first extent is one of a range.
+pub(super) fn shape_text(shape: &[i64], range: Option<(i64, i64)>) -> String {
+    let first = range.map(|(least, most)| format!("{least}..{most}"));
+    let fixed = shape.iter().skip(usize::from(first.is_some())).map(i64::to_string);
+    format!("[{}]", first.into_iter().chain(fixed).collect::<Vec<String>>().join(", "))
 }
 
 /// The element type in the runtime.
