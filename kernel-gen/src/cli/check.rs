@@ -1,8 +1,9 @@
 //! `kernel-gen check`: whether spec and records are sound and belong together.
 
+use super::changes::Changes;
 use super::health::Health;
 use super::output::{Failure, Output, json_text};
-use super::project::{Files, Project, choice_json, label};
+use super::project::{Files, Project, RecordFiles, choice_json, label, row_text, word};
 use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run, own_cuda};
 use crate::model::{ModelError, Options};
 use crate::records::{Entry, Record, is_word_of_target};
@@ -23,6 +24,9 @@ use std::path::{Path, PathBuf};
 /// Each workload goes through what a build does with it on each target, up to the sources. A choice that cannot be carried
 /// out, so that another one takes its place, is a warning.
 ///
+/// With --against, choices that differ from those by another folder of records are printed as lines of a diff: what a change of
+/// records does to the kernels of a build.
+///
 /// Malformed files, stale records and workloads that no template can run are errors; so is a missing record where
 /// the fallback is denied, by the spec or by an option.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +36,9 @@ pub(super) struct Arguments {
     /// Architecture whose CPU levels are checked [default: this machine's]
     #[arg(long, value_name = "ARCH", default_value = std::env::consts::ARCH, hide_default_value = true)]
     arch: String,
+    /// Say what changes for each workload against the records of this folder, such as those of another revision
+    #[arg(long, value_name = "FOLDER")]
+    against: Option<PathBuf>,
     /// Take a missing record for an error, whatever the spec says
     #[arg(long)]
     deny_fallback: bool,
@@ -74,47 +81,52 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let mut missing = 0;
     errors.extend(unbuildable(spec));
     let mut warnings: Vec<String> = vec![];
-    let mut tried =
-        dry_run(spec, &targets, &project.records, registry, &build_options(&arguments.arch, options)).into_iter();
-    for target in &targets {
-        for ((_, w), tried) in spec.workloads().filter(|(_, w)| target.serves(&w.workload)).zip(tried.by_ref()) {
-            let name = label(w.name.as_deref(), &w.workload);
-            let place = format!("{}:{}", spec.file, w.line);
-            match tried {
-                Ok(Tried { choice, warnings: said }) => {
-                    stale.extend(choice.refusals.iter().map(|r| r.to_string()));
-                    warnings.extend(said);
-                    if choice.origin.measured().is_none() {
-                        missing += 1;
-                        if deny_fallback {
-                            let cause = format!("{name} has no record on {}", target.name);
-                            errors.push(format!("{place}: {cause}; tune it, or allow the fallback"));
-                        }
+    let options = build_options(&arguments.arch, options);
+    for (w, target, tried) in dry_run(spec, &targets, &project.records, registry, &options) {
+        let name = label(w.name.as_deref(), &w.workload);
+        let place = format!("{}:{}", spec.file, w.line);
+        match tried {
+            Ok(Tried { choice, warnings: said }) => {
+                stale.extend(choice.refusals.iter().map(|r| r.to_string()));
+                warnings.extend(said);
+                if choice.origin.measured().is_none() {
+                    missing += 1;
+                    if deny_fallback {
+                        let cause = format!("{name} has no record on {}", target.name);
+                        errors.push(format!("{place}: {cause}; tune it, or allow the fallback"));
                     }
-                    rows.push(json!({
-                        "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
-                        "choice": choice_json(&choice),
-                    }));
                 }
-                Err(error) => {
-                    let text = match &error {
-                        GenerateError::Workload(fault) => match &fault.cause {
-                            Cause::Choose(error @ ModelError::NoTemplate { .. }) => {
-                                format!("{place}: {error}; add a template, or leave the target or the workload out")
-                            }
-                            _ => error.to_string(),
-                        },
+                rows.push(json!({
+                    "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
+                    "choice": choice_json(&choice),
+                }));
+            }
+            Err(error) => {
+                let text = match &error {
+                    GenerateError::Workload(fault) => match &fault.cause {
+                        Cause::Choose(error @ ModelError::NoTemplate { .. }) => {
+                            format!("{place}: {error}; add a template, or leave the target or the workload out")
+                        }
                         _ => error.to_string(),
-                    };
-                    rows.push(json!({
-                        "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
-                        "error": text,
-                    }));
-                    errors.push(text);
-                }
+                    },
+                    _ => error.to_string(),
+                };
+                rows.push(json!({
+                    "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
+                    "error": text,
+                }));
+                errors.push(text);
             }
         }
     }
+    let changes = match &arguments.against {
+        Some(folder) => {
+            let files = RecordFiles { tuned: Some(folder.clone()), ..arguments.files.records.clone() };
+            let before = Project::load(&Files { records: files, ..arguments.files.clone() })?;
+            Some(Changes::of(dry_run(spec, &targets, &before.records, registry, &options), &rows))
+        }
+        None => None,
+    };
     let unused = unused_records(&project);
     errors.extend(stale.iter().cloned());
     if arguments.deny_unused {
@@ -138,6 +150,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         "warnings": warnings,
         "logs": health.as_ref().map(Health::json),
         "choices": rows,
+        "changes": changes.as_ref().map(Changes::json),
         "success": success,
     });
     if arguments.json {
@@ -170,6 +183,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             let _ = writeln!(text, "  {file}");
         });
     }
+    text.extend(changes.iter().map(Changes::text));
     text.extend(health.iter().map(Health::text));
     Ok(Output { text, errors, success })
 }
@@ -224,15 +238,7 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     let _ = writeln!(text, "{}: {counts}", target.name);
     let of_target = |r: &Json| r["choice"]["origin"].as_str().is_some_and(is_word_of_target);
     for row in rows.iter().filter(|r| r["choice"].is_object() && !of_target(r)) {
-        let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
-        let _ = writeln!(
-            text,
-            "  {}: {} {} ({})",
-            word(&row["name"]),
-            word(&row["choice"]["template"]),
-            word(&row["choice"]["config"]["text"]),
-            word(&row["choice"]["origin_text"]),
-        );
+        let _ = writeln!(text, "  {}: {}", word(&row["name"]), row_text(row));
     }
 }
 

@@ -20,6 +20,7 @@
 
 mod bench;
 mod capture;
+mod changes;
 mod check;
 mod completions;
 mod doctor;

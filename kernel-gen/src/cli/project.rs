@@ -332,3 +332,22 @@ pub(super) fn choice_json(choice: &Choice) -> Json {
         "unusable": choice.unusable.iter().map(|p| json!({ "choice": p.choice, "reason": p.reason })).collect::<Vec<_>>(),
     })
 }
+
+/// A text in JSON, or nothing.
+pub(super) fn word(json: &Json) -> &str {
+    json.as_str().unwrap_or_default()
+}
+
+/// The `choice` of a row as [`choice_json`] has it, or its `error`.
+pub(super) fn row_text(row: &Json) -> String {
+    let choice = &row["choice"];
+    match row["error"].as_str() {
+        Some(error) => error.to_string(),
+        None => format!(
+            "{} {} ({})",
+            word(&choice["template"]),
+            word(&choice["config"]["text"]),
+            word(&choice["origin_text"])
+        ),
+    }
+}

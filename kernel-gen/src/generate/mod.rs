@@ -51,7 +51,7 @@ pub use report::{Report, Row};
 
 use crate::model;
 use crate::records::{BestRecords, Choice};
-use crate::spec::Spec;
+use crate::spec::{Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::cuda::require_portable;
@@ -110,19 +110,21 @@ pub fn generate(
 
 /// Does with each workload of the spec on each of the targets what a build does, up to the sources, and keeps none of them.
 /// The answers are in the order of the targets, and for each in the order of the spec: of the workloads that it serves.
-pub fn dry_run(
-    spec: &Spec,
-    targets: &[&Target],
+pub fn dry_run<'a>(
+    spec: &'a Spec,
+    targets: &[&'a Target],
     records: &BestRecords,
     registry: &Registry,
     options: &Options,
-) -> Vec<Result<Tried, GenerateError>> {
+) -> Vec<(&'a WorkloadSpec, &'a Target, Result<Tried, GenerateError>)> {
     let (items, choose) = (tasks(spec), choose_options(spec, options));
-    let jobs: Vec<(&Task<'_>, &Target)> =
-        targets.iter().flat_map(|target| items.iter().map(move |item| (item, *target))).collect();
-    let jobs: Vec<(&Task<'_>, &Target)> =
-        jobs.into_iter().filter(|(task, target)| target.serves(task.workload)).collect();
-    in_parallel(options.jobs, &jobs, |(task, target)| try_task(task, target, records, registry, &choose))
+    let of_target =
+        |target: &'a Target| items.iter().zip(spec.workloads()).map(move |(task, (_, w))| (task, w, target));
+    let jobs = targets.iter().flat_map(|target| of_target(target));
+    let jobs: Vec<_> = jobs.filter(|(task, _, target)| target.serves(task.workload)).collect();
+    let tried =
+        in_parallel(options.jobs, &jobs, |(task, _, target)| try_task(task, target, records, registry, &choose));
+    jobs.iter().zip(tried).map(|((_, workload, target), tried)| (*workload, *target, tried)).collect()
 }
 
 /// The same for one workload on one target, without a spec; for each number of units, if there is a range of them.

@@ -23,6 +23,11 @@ fn specs() -> Vec<PathBuf> {
     all
 }
 
+/// A path of this process alone.
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("kernel-gen-{}-{name}", std::process::id()))
+}
+
 fn command(words: &[&str]) -> Output {
     run(&Registry::builtin(), [&["kernel-gen"], words].concat())
 }
@@ -165,7 +170,7 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
 /// The levels with VNNI serve workloads on integers only, so there are fewer choices for them: each has the name of its own workload.
 #[test]
 fn check_says_of_each_workload_what_is_chosen_for_it() {
-    let spec = std::env::temp_dir().join(format!("kernel-gen-mixed-{}.toml", std::process::id()));
+    let spec = temporary("mixed.toml");
     let kernel = |name: &str, rest: &str, dtype: &str| {
         let keys = format!("op = \"matmul\"\ndtype = \"{dtype}\"\nout_dtype = \"{rest}\"");
         format!("[[kernel]]\nname = \"{name}\"\n{keys}\n[[kernel.workload]]\na = [\"1..8\", 64]\nb = [64, 48]\n")
@@ -185,6 +190,36 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
     }
     // Five levels, of which two serve integers alone, and an architecture.
     assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (10, 6), "{found}");
+}
+
+/// What a change of records does: nothing by the same, and a line of before and one of now for each kernel that differs.
+#[test]
+fn check_says_what_other_records_would_change() {
+    let spec = temporary("changes.toml");
+    let workload = "[[kernel.workload]]\nname = \"layer\"\ninput = [1, 1024, 14, 14]\nweight = [1024, 1024, 1, 1]\n";
+    let kernel = "[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nepilogue = [\"bias\", \"relu\"]\n";
+    std::fs::write(&spec, format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}{workload}")).unwrap();
+    let empty = temporary("changes");
+    std::fs::create_dir_all(&empty).unwrap();
+    let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned");
+    let against = |folder: &Path| {
+        let [spec, tuned, folder] = [&spec, &tuned, folder].map(|path| path.to_str().unwrap().to_string());
+        let files = ["check", &spec, "--arch", "x86_64", "--no-shipped", "--tuned", &tuned, "--against", &folder];
+        (command(&files).text, command(&[&files[..], &["--json"]].concat()).text)
+    };
+    let (same, _) = against(&tuned);
+    assert!(same.contains("changes: 0 of 2 choices have another kernel, 0 the same from another record\n"), "{same}");
+    let (text, json) = against(&empty);
+    std::fs::remove_file(&spec).unwrap();
+    std::fs::remove_dir(&empty).unwrap();
+    let (_, changes) = text.split_once("changes: 2 of 2 choices have another kernel, 0 the same").expect(&text);
+    let lines: Vec<&str> = changes.lines().skip(1).collect();
+    assert!(lines[0] == "  layer on x86-64-v3" && lines.len() == 6, "{changes}");
+    assert!(lines[1].starts_with("  - ") && lines[1].contains("(no record: "), "{changes}");
+    assert!(lines[2].starts_with("  + ") && lines[2].contains("record of this target, "), "{changes}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let [change, _] = &json["changes"]["kernels"].as_array().unwrap()[..] else { panic!("{json}") };
+    assert_ne!(change["before"]["choice"]["config"], change["now"]["choice"]["config"]);
 }
 
 /// A function of a network may have workloads in several types and layouts, and with zero points or without: a kernel of a spec has one of
