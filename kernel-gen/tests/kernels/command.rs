@@ -23,11 +23,6 @@ fn specs() -> Vec<PathBuf> {
     all
 }
 
-/// A path of this process alone.
-fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("kernel-gen-{}-{name}", std::process::id()))
-}
-
 fn command(words: &[&str]) -> Output {
     run(&Registry::builtin(), [&["kernel-gen"], words].concat())
 }
@@ -170,7 +165,8 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
 /// The levels with VNNI serve workloads on integers only, so there are fewer choices for them: each has the name of its own workload.
 #[test]
 fn check_says_of_each_workload_what_is_chosen_for_it() {
-    let spec = temporary("mixed.toml");
+    let folder = Folder::new("mixed");
+    let spec = folder.0.join("kernels.toml");
     let kernel = |name: &str, rest: &str, dtype: &str| {
         let keys = format!("op = \"matmul\"\ndtype = \"{dtype}\"\nout_dtype = \"{rest}\"");
         format!("[[kernel]]\nname = \"{name}\"\n{keys}\n[[kernel.workload]]\na = [\"1..8\", 64]\nb = [64, 48]\n")
@@ -179,7 +175,6 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
         format!("schema = 1\n[targets]\ncuda = [\"sm_80\"]\n{}{}", kernel("a", "f32", "f32"), kernel("b", "i32", "u8"));
     std::fs::write(&spec, text).unwrap();
     let found = command(&["check", &spec.to_string_lossy(), "--json"]).text;
-    std::fs::remove_file(&spec).unwrap();
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     let choices = found["choices"].as_array().unwrap();
     let integers = |choice: &serde_json::Value| choice["workload"].as_str().unwrap().contains("-u8i8");
@@ -195,12 +190,12 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
 /// What a change of records does: nothing by the same, and a line of before and one of now for each kernel that differs.
 #[test]
 fn check_says_what_other_records_would_change() {
-    let spec = temporary("changes.toml");
+    let folder = Folder::new("changes");
+    let (spec, empty) = (folder.0.join("kernels.toml"), folder.0.join("tuned"));
     let workload = "[[kernel.workload]]\nname = \"layer\"\ninput = [1, 1024, 14, 14]\nweight = [1024, 1024, 1, 1]\n";
     let kernel = "[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nepilogue = [\"bias\", \"relu\"]\n";
     std::fs::write(&spec, format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}{workload}")).unwrap();
-    let empty = temporary("changes");
-    std::fs::create_dir_all(&empty).unwrap();
+    std::fs::create_dir(&empty).unwrap();
     let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned");
     let against = |folder: &Path| {
         let [spec, tuned, folder] = [&spec, &tuned, folder].map(|path| path.to_str().unwrap().to_string());
@@ -210,8 +205,6 @@ fn check_says_what_other_records_would_change() {
     let (same, _) = against(&tuned);
     assert!(same.contains("changes: 0 of 2 choices have another kernel, 0 the same from another record\n"), "{same}");
     let (text, json) = against(&empty);
-    std::fs::remove_file(&spec).unwrap();
-    std::fs::remove_dir(&empty).unwrap();
     let (_, changes) = text.split_once("changes: 2 of 2 choices have another kernel, 0 the same").expect(&text);
     let lines: Vec<&str> = changes.lines().skip(1).collect();
     assert!(lines[0] == "  layer on x86-64-v3" && lines.len() == 6, "{changes}");
@@ -220,6 +213,46 @@ fn check_says_what_other_records_would_change() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let [change, _] = &json["changes"]["kernels"].as_array().unwrap()[..] else { panic!("{json}") };
     assert_ne!(change["before"]["choice"]["config"], change["now"]["choice"]["config"]);
+}
+
+/// The script of the action for GitHub, in a repository with a change of records: it ends as the command does.
+#[test]
+fn the_action_compares_records_with_those_of_the_revision_before() {
+    let folder = Folder::new("action");
+    let folder = &folder.0;
+    fs::create_dir(folder.join("net")).unwrap();
+    let shell = |script: &str, variables: &[(&str, &str)]| {
+        let program = Path::new(env!("CARGO_BIN_EXE_kernel-gen")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let mut command = std::process::Command::new("bash");
+        let summary = folder.join("summary");
+        command.args(["-c", script]).current_dir(folder).env("PATH", path).env("GITHUB_STEP_SUMMARY", summary);
+        command.env("SPEC", "net/kernels.toml").env("SHIPPED", "false");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let commit = "git add -A && git -c user.name=a -c user.email=a@a commit --quiet --message a";
+    let workload = "[[kernel.workload]]\nname = \"layer\"\ninput = [1, 1024, 14, 14]\nweight = [1024, 1024, 1, 1]\n";
+    let kernel = "[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nepilogue = [\"bias\", \"relu\"]\n";
+    let spec = format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}{workload}");
+    fs::write(folder.join("net/kernels.toml"), spec).unwrap();
+    assert_eq!(shell(&format!("git init --quiet . && {commit}"), &[]).0, Some(0));
+    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned/x86-64-v3");
+    let copy = format!("mkdir -p net/tuned && cp -r {} net/tuned && {commit}", records.display());
+    assert_eq!(shell(&copy, &[]).0, Some(0));
+
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/actions/check/check.sh");
+    let script = format!("bash {}", script.display());
+    let (ended, said) = shell(&script, &[("BASE", "HEAD^")]);
+    assert!(ended == Some(0) && said.contains("\n  + conv2d_panels "), "{said}");
+    let summary = fs::read_to_string(folder.join("summary")).unwrap();
+    assert!(summary.contains("```diff\n") && summary.contains("\n+ conv2d_panels "), "{summary}");
+    let (ended, said) = shell(&script, &[("BASE", "HEAD")]);
+    assert!(ended == Some(0) && said.contains("changes: 0 of "), "{said}");
+    let (ended, said) = shell(&script, &[("DENY_UNUSED", "true")]);
+    assert!(ended == Some(1) && said.contains("uses this record"), "{said}");
+    let (ended, said) = shell(&script, &[("BASE", "nowhere")]);
+    assert!(ended == Some(1) && said.contains("fetch-depth: 0"), "{said}");
 }
 
 /// A function of a network may have workloads in several types and layouts, and with zero points or without: a kernel of a spec has one of
