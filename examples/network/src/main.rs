@@ -56,14 +56,15 @@ fn classify(dev: &Cpu, mut each: impl FnMut(&[f32], usize)) -> Result<Outcome> {
 /// Classifies the images that were held out in batches of `$batch`, by the network of `$module`, and counts those that are right.
 macro_rules! digits_of {
     ($module:ident, $dev:expr, $batch:expr) => {{
-        let mut network = $module::Network::load($dev, $module::WEIGHTS)?;
+        let dev: &Cpu = $dev;
+        let mut network = $module::Network::load(dev, $module::WEIGHTS)?;
         let images: Vec<Vec<f32>> = HELD_OUT.lines().map(numbers).collect();
         let mut right = 0;
         for images in images.chunks($batch) {
             let pixels: Vec<f32> = images.iter().flat_map(|image| image[1..].iter().map(|grey| grey / 16.0)).collect();
             let mut probabilities = vec![0.0; 10 * images.len()];
             network.run_dyn(
-                $dev,
+                dev,
                 DynView::new(&pixels, &[images.len(), 1, 8, 8]),
                 DynViewMut::new(&mut probabilities, &[images.len(), 10]),
             )?;

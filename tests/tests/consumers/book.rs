@@ -153,6 +153,56 @@ fn specs_in_the_pages_are_read() {
     assert!(read > 20 && wrong.is_empty(), "{read} read\n{}", wrong.join("\n"));
 }
 
+/// The lines of code in Rust, without comments, the marks of documentation and what separates words.
+fn code_lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| {
+        let line = line.trim_start();
+        let line = ["//! ", "/// "].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+        let code = line.split("//").next().unwrap_or_default();
+        code.split_whitespace().collect::<Vec<_>>().join(" ")
+    });
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// Blocks of Rust are parts of programs and tests: their lines stand there in the same order, so that they compile. Those of quick
+/// starts, which name their files, are built by a test of their own.
+#[test]
+fn rust_in_the_pages_stands_in_what_is_compiled() {
+    fn sources(folder: &Path, all: &mut Vec<Vec<String>>) {
+        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if path.is_dir() && !path.ends_with("target") {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                all.push(code_lines(&fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    let mut compiled = vec![];
+    for folder in ["examples", "kernel-gen/src/templates", "tests/gpu-runtime"] {
+        sources(&repository().join(folder), &mut compiled);
+    }
+    let (mut found, mut missing) = (0, vec![]);
+    // A crate's own page is part of its documentation, whose code is compiled by the tests of that.
+    for page in pages().into_iter().filter(|page| page.starts_with(repository().join("docs"))) {
+        let (_, blocks) = parts(&fs::read_to_string(&page).unwrap());
+        for (language, line, text) in blocks.iter().filter(|(language, ..)| language.starts_with("rust")) {
+            let is_file = |name: &str| text.lines().next().is_some_and(|first| first.trim_end().ends_with(name));
+            if is_file("// build.rs") || is_file("main.rs") {
+                continue;
+            }
+            let stands_in = |source: &Vec<String>| {
+                let mut source = source.iter();
+                code_lines(text).iter().all(|line| source.any(|other| other == line))
+            };
+            match compiled.iter().any(stands_in) {
+                true => found += 1,
+                false => missing.push(format!("{}:{line}: a block of {language}", page.display())),
+            }
+        }
+    }
+    assert!(found >= 8 && missing.is_empty(), "{found} found; no program or test has these:\n{}", missing.join("\n"));
+}
+
 /// The files of a page's quick start: blocks whose first line names them.
 fn files(page: &str) -> Vec<(String, String)> {
     let (_, blocks) = parts(&fs::read_to_string(repository().join(page)).unwrap());

@@ -28,7 +28,8 @@
 //! });
 //! let sketch = Sketch::of(b.finish(), Target::find("x86-64-v3").expect("a built-in target"))?;
 //! let config = sketch.default_config()?;
-//! println!("{}\n{}", sketch.space()?, sketch.schedule(&config)?.schedule.kernel);
+//! let scheduled = sketch.schedule(&config)?;
+//! println!("{}\n{}", sketch.space()?, scheduled.schedule.kernel);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
