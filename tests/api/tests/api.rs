@@ -1,4 +1,4 @@
-//! What is public in each crate that others depend on, against a text that is checked in: a change of it is seen in a review.
+//! What is public in each crate that others depend on, and in a module that is generated, against a text that is checked in: a change of it is seen in a review.
 //! `KERNEL_GEN_BLESS=1` writes the texts.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("kernel-gen-build", &["--all-features"]),
     ("kernel-gen-records", &[]),
     ("kernel-gen", &["--no-default-features", "--features", "networks"]),
+    (WRAPPERS, &[]),
 ];
+
+/// The crate whose module is generated, with its wrappers alone: their form does not depend on their code.
+const WRAPPERS: &str = "wrappers";
 
 /// Whether a line is about the library's own templates: names for the registry, of which users write none.
 fn is_of_template(line: &str) -> bool {
@@ -20,8 +24,10 @@ fn is_of_template(line: &str) -> bool {
 /// The file of rustdoc's JSON of a crate.
 fn json(root: &Path, name: &str, features: &[&str]) -> PathBuf {
     let target = root.join("target/api");
+    let folder = if name == WRAPPERS { root.join("tests/api").join(WRAPPERS) } else { root.to_path_buf() };
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.current_dir(root).args(["rustdoc", "--quiet", "--lib", "--package", name, "--target-dir"]).arg(&target);
+    command.env("KERNEL_GEN_NO_CC", "1").env("KERNEL_GEN_CUDA", "embed");
+    command.current_dir(folder).args(["rustdoc", "--quiet", "--lib", "--package", name, "--target-dir"]).arg(&target);
     command.args(features).args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
     // The format is unstable, and a stable compiler writes it if it is told so. What is compiled stays apart from other builds.
     let status = command.env("RUSTC_BOOTSTRAP", "1").status().expect("cargo runs");

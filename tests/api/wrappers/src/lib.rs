@@ -1,0 +1,3 @@
+//! The module that `build.rs` generates.
+
+kernel_gen_runtime::include_kernels!();
