@@ -3,10 +3,10 @@
 use super::changes::Changes;
 use super::health::Health;
 use super::output::{Failure, Output, json_text};
-use super::project::{Files, Project, RecordFiles, choice_json, label, row_text, word};
-use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run, own_cuda};
-use crate::model::{ModelError, Options};
-use crate::records::{Entry, Record, is_word_of_target};
+use super::project::{Files, Project, choice_json, label, require_folder, row_text, word};
+use crate::generate::{self, Cause, CodePolicy, DryRun, GenerateError, Tried, dry_run, own_cuda};
+use crate::model::{ModelError, Options, ladder};
+use crate::records::{Choice, Entry, Record, is_word_of_target};
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -60,10 +60,10 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     };
     let project = Project::load(&arguments.files)?;
     let Some(spec) = &project.spec else {
-        if let Some(health) = health {
-            return Ok(only_logs(&health, arguments.json));
-        }
-        return Err("there is no kernels.toml here; name the spec".to_string().into());
+        return match health.filter(|_| arguments.against.is_none()) {
+            Some(health) => Ok(only_logs(&health, arguments.json)),
+            None => Err("there is no kernels.toml here; name the spec".to_string().into()),
+        };
     };
     let known: BTreeSet<&str> = Target::all().iter().filter_map(|t| Some(t.cpu()?.arch.as_str())).collect();
     if !known.contains(&arguments.arch[..]) && arguments.arch != std::env::consts::ARCH {
@@ -82,51 +82,38 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     errors.extend(unbuildable(spec));
     let mut warnings: Vec<String> = vec![];
     let options = build_options(&arguments.arch, options);
-    for (w, target, tried) in dry_run(spec, &targets, &project.records, registry, &options) {
-        let name = label(w.name.as_deref(), &w.workload);
-        let place = format!("{}:{}", spec.file, w.line);
-        match tried {
-            Ok(Tried { choice, warnings: said }) => {
-                stale.extend(choice.refusals.iter().map(|r| r.to_string()));
+    for dry in dry_run(spec, &targets, &project.records, registry, &options) {
+        let row = row(spec, &dry);
+        match dry.tried {
+            Ok(Tried { choice, smaller, warnings: said }) => {
+                let all = smaller.iter().map(|(_, choice)| choice).chain([&choice]);
+                stale.extend(all.flat_map(|choice| &choice.refusals).map(|r| r.to_string()));
                 warnings.extend(said);
                 if choice.origin.measured().is_none() {
                     missing += 1;
                     if deny_fallback {
-                        let cause = format!("{name} has no record on {}", target.name);
+                        let cause = format!("{} has no record on {}", word(&row["name"]), dry.target.name);
+                        let place = format!("{}:{}", spec.file, dry.workload.line);
                         errors.push(format!("{place}: {cause}; tune it, or allow the fallback"));
                     }
                 }
-                rows.push(json!({
-                    "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
-                    "choice": choice_json(&choice),
-                }));
             }
-            Err(error) => {
-                let text = match &error {
-                    GenerateError::Workload(fault) => match &fault.cause {
-                        Cause::Choose(error @ ModelError::NoTemplate { .. }) => {
-                            format!("{place}: {error}; add a template, or leave the target or the workload out")
-                        }
-                        _ => error.to_string(),
-                    },
-                    _ => error.to_string(),
-                };
-                rows.push(json!({
-                    "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
-                    "error": text,
-                }));
-                errors.push(text);
+            Err(_) => errors.push(word(&row["error"]).to_string()),
+        }
+        rows.push(row);
+    }
+    let mut changes = None;
+    if let Some(folder) = &arguments.against {
+        require_folder(folder)?;
+        // Records of before that nobody can read are no fault of those of today.
+        match arguments.files.records.load(folder) {
+            Ok(records) => {
+                let before = dry_run(spec, &targets, &records, registry, &options);
+                changes = Some(Changes::of(before.iter().map(|dry| self::row(spec, dry)).collect(), &rows));
             }
+            Err(faults) => warnings.extend(faults.iter().map(|fault| format!("nothing is compared: {fault}"))),
         }
     }
-    let changes = match &arguments.against {
-        Some(folder) => {
-            let files = RecordFiles { tuned: Some(folder.clone()), ..arguments.files.records.clone() };
-            let before = Project::load(&Files { records: files, ..arguments.files.clone() })?;
-            Some(Changes::of(dry_run(spec, &targets, &before.records, registry, &options), &rows))
-        }
-        None => None,
-    };
     let unused = unused_records(&project);
     errors.extend(stale.iter().cloned());
     if arguments.deny_unused {
@@ -188,6 +175,32 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     Ok(Output { text, errors, success })
 }
 
+/// What is said of a workload on a target: its choice, or the error. Of a range, `smaller` has the choices for fewer units.
+fn row(spec: &Spec, dry: &DryRun<'_>) -> Json {
+    let w = dry.workload;
+    let mut row = json!({
+        "name": label(w.name.as_deref(), &w.workload),
+        "workload": w.workload.key(),
+        "target": dry.target.name,
+        "line": w.line,
+    });
+    match &dry.tried {
+        Ok(tried) => {
+            row["choice"] = choice_json(&tried.choice);
+            let smaller = |(units, choice): &(i64, Choice)| json!({ "units": units, "choice": choice_json(choice) });
+            if !tried.smaller.is_empty() {
+                row["smaller"] = tried.smaller.iter().map(smaller).collect();
+            }
+        }
+        Err(GenerateError::Workload(fault)) if matches!(fault.cause, Cause::Choose(ModelError::NoTemplate { .. })) => {
+            let help = "add a template, or leave the target or the workload out";
+            row["error"] = json!(format!("{}:{}: {}; {help}", spec.file, w.line, fault.cause));
+        }
+        Err(error) => row["error"] = json!(error.to_string()),
+    }
+    row
+}
+
 /// The options of a build that chooses in this way; all processors take part.
 fn build_options(arch: &str, choose: Options) -> generate::Options {
     generate::Options {
@@ -246,7 +259,11 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
 /// no CPU levels it asks for all, of every architecture.
 fn unused_records(project: &Project) -> Vec<String> {
     let Some(spec) = &project.spec else { return vec![] };
-    let keys: BTreeSet<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
+    let mut keys: BTreeSet<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
+    for (range, w) in spec.workloads().filter_map(|(_, w)| Some((w.range.as_ref()?, w))) {
+        let sizes = Target::all().iter().flat_map(|target| ladder(range, target));
+        keys.extend(sizes.map(|units| range.at(&w.workload, units).key()));
+    }
     let mut targets: BTreeSet<&str> = spec.targets.cuda.iter().map(|t| t.name.as_str()).collect();
     for target in Target::all().iter().filter(|t| t.cpu().is_some()) {
         let wanted = |arch: &str| {

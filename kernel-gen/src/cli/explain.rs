@@ -2,7 +2,7 @@
 
 use super::output::{Failure, Output, json_text};
 use super::plan;
-use super::project::{Files, Project, chosen_json, config_json, target};
+use super::project::{Files, Project, chosen_json, config_json, target, word};
 use crate::model::default_of;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -86,7 +86,6 @@ fn on_target(registry: &Registry, project: &Project, workload: &Workload, target
 }
 
 fn describe(target: &Json, text: &mut String) {
-    let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
     let _ = writeln!(text, "\n{}", word(&target["target"]));
     let choice = &target["choice"];
     if choice.is_object() {

@@ -1,7 +1,7 @@
 //! What `kernel-gen explain` says of a network: its passes, its memory, and its launches on each target.
 
 use super::output::{Failure, Output, json_text};
-use super::project::{Project, chosen_json};
+use super::project::{Project, chosen_json, word};
 use crate::network::{Network, Plan};
 use crate::spec::NetworkSpec;
 use crate::target::Target;
@@ -63,18 +63,17 @@ fn on_target(network: &Network, plan: &Plan, target: &Target, choices: &[Json]) 
 }
 
 fn describe(plans: &Json) -> String {
-    let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ =
         writeln!(text, "{} of {}: {} workloads", word(&plans["network"]), word(&plans["model"]), plans["workloads"]);
     for plan in plans["plans"].as_array().into_iter().flatten() {
-        describe_plan(&mut text, plan, word);
+        describe_plan(&mut text, plan);
     }
     text
 }
 
-fn describe_plan(text: &mut String, plan: &Json, word: fn(&Json) -> String) {
+fn describe_plan(text: &mut String, plan: &Json) {
     let inputs = plan["inputs"].as_object().into_iter().flatten().map(|(name, shape)| format!("{name} {shape}"));
     let units = match &plan["units"] {
         Json::Null => String::new(),
@@ -99,7 +98,7 @@ fn describe_plan(text: &mut String, plan: &Json, word: fn(&Json) -> String) {
                 }
                 None => format!("no kernel: {}", word(choice)),
             };
-            let nodes: Vec<String> = step["nodes"].as_array().into_iter().flatten().map(word).collect();
+            let nodes: Vec<&str> = step["nodes"].as_array().into_iter().flatten().map(word).collect();
             let _ = writeln!(text, "  {i:4}  {kernel:44}  {}  ({})", word(&step["workload"]), nodes.join(", "));
         }
     }

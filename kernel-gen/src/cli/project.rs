@@ -1,7 +1,7 @@
 //! What every command needs: the spec, the records, and the workload and target that the user means.
 
 use super::output::Failure;
-use crate::diagnostic::closest;
+use crate::diagnostic::{Diagnostic, closest};
 use crate::emit::c::Isa;
 use crate::model::{Options, choose};
 use crate::records::{BestRecords, Choice, Entry};
@@ -33,6 +33,28 @@ pub(super) struct RecordFiles {
     /// Leave out the records that came with this command, as a build does by `shipped_records(false)`
     #[arg(long)]
     pub(super) no_shipped: bool,
+}
+
+impl RecordFiles {
+    /// The records of a folder, over those that were shipped unless they are left out.
+    pub(super) fn load(&self, folder: &Path) -> Result<BestRecords, Vec<Diagnostic>> {
+        let shipped = match self.no_shipped {
+            true => Ok(BestRecords::new()),
+            false => BestRecords::shipped(kernel_gen_records::FILES, &|_| true),
+        };
+        BestRecords::load(folder).and_then(|own| Ok(own.over(shipped?)))
+    }
+}
+
+/// Whether a folder of records that is named is there.
+pub(super) fn require_folder(named: &Path) -> Result<(), Failure> {
+    match named.is_dir() {
+        true => Ok(()),
+        false => {
+            let help = "name one that has a folder of records for each target";
+            Err(format!("there is no folder {}; {help}", named.display()).into())
+        }
+    }
 }
 
 /// The spec, by position or by name.
@@ -103,10 +125,7 @@ impl Project {
     /// Reads the spec and the records. Where none is given, a missing `kernels.toml` is no spec; without `--tuned`, a missing
     /// folder has no records.
     pub(super) fn load(files: &Files) -> Result<Project, Failure> {
-        if let Some(named) = files.records.tuned.as_ref().filter(|named| !named.is_dir()) {
-            let help = "name one that has a folder of records for each target";
-            return Err(format!("there is no folder {}; {help}", named.display()).into());
-        }
+        files.records.tuned.as_deref().map_or(Ok(()), require_folder)?;
         Project::read(files)
     }
 
@@ -116,11 +135,7 @@ impl Project {
         let spec = if files.spec.given().is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
         let beside = path.parent().unwrap_or(Path::new("")).join("tuned");
         let tuned = files.records.tuned.clone().unwrap_or(beside);
-        let shipped = match files.records.no_shipped {
-            true => Ok(BestRecords::new()),
-            false => BestRecords::shipped(kernel_gen_records::FILES, &|_| true),
-        };
-        let records = BestRecords::load(&tuned).and_then(|own| Ok(own.over(shipped?)));
+        let records = files.records.load(&tuned);
         // Whatever is wrong with either is worth knowing at once.
         match (spec.transpose(), records) {
             (Ok(spec), Ok(records)) => Ok(Project { spec, records, tuned }),

@@ -100,7 +100,7 @@ fn carry(
             Ok((made, picked)) => {
                 let warnings = unusable.iter().map(|over| picked.instead_of(over)).collect();
                 let (row, choice) = (picked.row(), Choice { refusals, unusable, ..picked.choice });
-                return Ok(Outcome { made, choice, row, warnings });
+                return Ok(Outcome { made, choice, most: task.rung.map_or(1, |rung| rung.most), row, warnings });
             }
             Err(error) => {
                 let reason = match &error {
@@ -153,6 +153,8 @@ pub(super) struct Outcome {
     pub(super) made: Made,
     /// The choice that was carried out.
     pub(super) choice: Choice,
+    /// Of a range, how many units the kernel is for at most.
+    pub(super) most: i64,
     pub(super) row: Row,
     /// What was passed over, in sentences.
     pub(super) warnings: Vec<String>,

@@ -108,6 +108,16 @@ pub fn generate(
     Ok(assemble(spec, items, levels.len() + archs.len(), variants, options))
 }
 
+/// What came of a workload of a spec on a target, where nothing was built.
+pub struct DryRun<'a> {
+    /// The workload.
+    pub workload: &'a WorkloadSpec,
+    /// The target.
+    pub target: &'a Target,
+    /// What a build would do, or the error that it would end with.
+    pub tried: Result<Tried, GenerateError>,
+}
+
 /// Does with each workload of the spec on each of the targets what a build does, up to the sources, and keeps none of them.
 /// The answers are in the order of the targets, and for each in the order of the spec: of the workloads that it serves.
 pub fn dry_run<'a>(
@@ -116,15 +126,17 @@ pub fn dry_run<'a>(
     records: &BestRecords,
     registry: &Registry,
     options: &Options,
-) -> Vec<(&'a WorkloadSpec, &'a Target, Result<Tried, GenerateError>)> {
+) -> Vec<DryRun<'a>> {
     let (items, choose) = (tasks(spec), choose_options(spec, options));
     let of_target =
         |target: &'a Target| items.iter().zip(spec.workloads()).map(move |(task, (_, w))| (task, w, target));
     let jobs = targets.iter().flat_map(|target| of_target(target));
     let jobs: Vec<_> = jobs.filter(|(task, _, target)| target.serves(task.workload)).collect();
-    let tried =
-        in_parallel(options.jobs, &jobs, |(task, _, target)| try_task(task, target, records, registry, &choose));
-    jobs.iter().zip(tried).map(|((_, workload, target), tried)| (*workload, *target, tried)).collect()
+    in_parallel(options.jobs, &jobs, |(task, workload, target)| DryRun {
+        workload,
+        target,
+        tried: try_task(task, target, records, registry, &choose),
+    })
 }
 
 /// The same for one workload on one target, without a spec; for each number of units, if there is a range of them.
@@ -151,8 +163,10 @@ pub fn try_workload(
 /// What a build would do for a workload on a target.
 #[derive(Clone, Debug)]
 pub struct Tried {
-    /// What it would choose, and which choices that come first cannot be carried out.
+    /// What it would choose, and which choices that come first cannot be carried out; of a range, for the most units.
     pub choice: Choice,
+    /// Of a range, what it would choose for fewer units: how many a kernel is for at most, the fewest first.
+    pub smaller: Vec<(i64, Choice)>,
     /// What it would say of the latter.
     pub warnings: Vec<String>,
 }
@@ -166,9 +180,9 @@ fn try_task(
 ) -> Result<Tried, GenerateError> {
     let mut all = carry_out_all(task, target, &With { records, registry, options, prefix: "kg", memo: None })?;
     let warnings = all.iter_mut().flat_map(|outcome| std::mem::take(&mut outcome.warnings)).collect();
-    // Of a range, that for the most units.
     let choice = all.pop().expect("a workload has a kernel, or an error").choice;
-    Ok(Tried { choice, warnings })
+    let smaller = all.into_iter().map(|outcome| (outcome.most, outcome.choice)).collect();
+    Ok(Tried { choice, smaller, warnings })
 }
 
 #[cfg(test)]

@@ -491,7 +491,7 @@ fn a_choice_that_is_refused_gives_way_to_the_next_with_a_warning_that_names_both
     assert!(errors[0].to_string().contains("racing v1 with rows=[-1,1] on"), "{}", errors[0]);
     // What `check` does is the same.
     let targets = [Target::find("x86-64-v3").unwrap()];
-    for (_, _, tried) in dry_run(&spec, &targets, &BestRecords::new(), &both, &options(2)) {
+    for DryRun { tried, .. } in dry_run(&spec, &targets, &BestRecords::new(), &both, &options(2)) {
         let tried = tried.unwrap();
         assert_eq!(tried.choice.template, "rows");
         assert!(tried.choice.unusable.iter().all(|p| p.choice.starts_with("racing v1")));

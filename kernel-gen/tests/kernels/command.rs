@@ -8,9 +8,11 @@ use kernel_gen::ir::parse::parse;
 use kernel_gen::model;
 use kernel_gen::network::{Network, Wanted};
 use kernel_gen::records::BestRecords;
+use kernel_gen::space::Config;
 use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
+use kernel_gen::workload::Workload;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -187,72 +189,175 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
     assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (10, 6), "{found}");
 }
 
-/// What a change of records does: nothing by the same, and a line of before and one of now for each kernel that differs.
+/// A spec of one layer that has a record.
+const LAYER: &str = r#"schema = 1
+[targets]
+cpu = ["x86-64-v3"]
+[[kernel]]
+name = "conv"
+op = "conv2d"
+epilogue = ["bias", "relu"]
+[[kernel.workload]]
+name = "layer"
+input = [1, 1024, 14, 14]
+weight = [1024, 1024, 1, 1]
+"#;
+
+/// What a change of records does: nothing by the same, and the kernel of before and of now where they differ.
 #[test]
 fn check_says_what_other_records_would_change() {
     let folder = Folder::new("changes");
-    let (spec, empty) = (folder.0.join("kernels.toml"), folder.0.join("tuned"));
-    let workload = "[[kernel.workload]]\nname = \"layer\"\ninput = [1, 1024, 14, 14]\nweight = [1024, 1024, 1, 1]\n";
-    let kernel = "[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nepilogue = [\"bias\", \"relu\"]\n";
-    std::fs::write(&spec, format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}{workload}")).unwrap();
-    std::fs::create_dir(&empty).unwrap();
+    let spec = folder.0.join("kernels.toml");
+    fs::write(&spec, LAYER).unwrap();
     let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned");
-    let against = |folder: &Path| {
+    let against = |folder: &Path, json: bool| {
         let [spec, tuned, folder] = [&spec, &tuned, folder].map(|path| path.to_str().unwrap().to_string());
         let files = ["check", &spec, "--arch", "x86_64", "--no-shipped", "--tuned", &tuned, "--against", &folder];
-        (command(&files).text, command(&[&files[..], &["--json"]].concat()).text)
+        command(&[&files[..], if json { &["--json"] } else { &[] }].concat())
     };
-    let (same, _) = against(&tuned);
-    assert!(same.contains("changes: 0 of 2 choices have another kernel, 0 the same from another record\n"), "{same}");
-    let (text, json) = against(&empty);
+    let same = against(&tuned, false).text;
+    assert!(same.contains("changes: 0 of 2 choices have another kernel, 0 the same by another record\n"), "{same}");
+
+    let before = folder.0.join("before");
+    fs::create_dir(&before).unwrap();
+    let text = against(&before, false).text;
     let (_, changes) = text.split_once("changes: 2 of 2 choices have another kernel, 0 the same").expect(&text);
     let lines: Vec<&str> = changes.lines().skip(1).collect();
     assert!(lines[0] == "  layer on x86-64-v3" && lines.len() == 6, "{changes}");
     assert!(lines[1].starts_with("  - ") && lines[1].contains("(no record: "), "{changes}");
     assert!(lines[2].starts_with("  + ") && lines[2].contains("record of this target, "), "{changes}");
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&against(&before, true).text).unwrap();
     let [change, _] = &json["changes"]["kernels"].as_array().unwrap()[..] else { panic!("{json}") };
     assert_ne!(change["before"]["choice"]["config"], change["now"]["choice"]["config"]);
+
+    // The same kernel by a record with another time, for both targets.
+    let file = "x86-64-v3/amd-epyc-family-25-model-1.toml";
+    fs::create_dir(before.join("x86-64-v3")).unwrap();
+    let records = fs::read_to_string(tuned.join(file)).unwrap();
+    fs::write(before.join(file), records.replace("time_us = 5221.0", "time_us = 5220.0")).unwrap();
+    let text = against(&before, false).text;
+    assert!(text.contains("changes: 0 of 2 choices have another kernel, 2 the same by another record\n"), "{text}");
+
+    // Records of before that cannot be read are no fault of those of now.
+    fs::write(before.join(file), "schema = 2\nnonsense").unwrap();
+    let output = against(&before, false);
+    assert!(output.success && output.text.contains("warning: nothing is compared: "), "{}", output.text);
+    let refused = run(&Registry::builtin(), ["kernel-gen", "check", "--against", "nowhere"]);
+    assert!(!refused.success, "{}", refused.text);
 }
 
-/// The script of the action for GitHub, in a repository with a change of records: it ends as the command does.
+/// Each of the kernels of a range is compared, and a record of each of their sizes is used.
+#[test]
+fn check_compares_every_kernel_of_a_range() {
+    let folder = Folder::new("changed-range");
+    let [spec, tuned, before] = ["kernels.toml", "tuned", "before"].map(|name| folder.0.join(name));
+    let kernel = "[[kernel]]\nname = \"product\"\nop = \"matmul\"\n[[kernel.workload]]\nname = \"rows\"";
+    let text =
+        format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}\na = [\"1..512\", 256]\nb = [256, 64]\n");
+    fs::write(&spec, text).unwrap();
+    fs::create_dir(&before).unwrap();
+    let check = |against: bool| {
+        let [spec, tuned, before] = [&spec, if against { &tuned } else { &before }, &before];
+        let [spec, tuned, before] = [spec, tuned, before].map(|path| path.to_str().unwrap());
+        let words =
+            ["check", spec, "--arch", "x86_64", "--no-shipped", "--json", "--tuned", tuned, "--against", before];
+        serde_json::from_str::<serde_json::Value>(&command(&words).text).unwrap()
+    };
+    // A record of the fewer rows that the first kernel is for, with another config of the same form of weights.
+    let rows = check(false)["choices"][0].clone();
+    let [first] = &rows["smaller"].as_array().unwrap()[..] else { panic!("{rows:#}") };
+    let key = format!("matmul-f32-m{}n64k256-nn", first["units"]);
+    let (template, target) = (first["choice"]["template"].as_str().unwrap(), Target::find("x86-64-v3").unwrap());
+    let workload = Workload::from_key(&key).unwrap();
+    let registry = Registry::builtin();
+    let template = registry.find(template).unwrap();
+    let space = template.space(&workload, target).unwrap();
+    let config = first["choice"]["config"]["text"].as_str().unwrap().replace("fetch=demand", "fetch=ahead");
+    let config = space.normalise(&Config::parse(&config).unwrap()).unwrap().to_string();
+    let knob = |knob: &str| match knob.split_once('=').unwrap() {
+        (name, value) if value.parse::<i64>().is_ok() => format!("{name} = {value}"),
+        (name, value) => format!("{name} = \"{value}\""),
+    };
+    let knobs: Vec<String> = config.split(' ').map(knob).collect();
+    fs::create_dir_all(tuned.join("x86-64-v3")).unwrap();
+    let record = format!(
+        "schema = 2\ntarget = \"x86-64-v3\"\ndevice = \"some\"\n\n[records]\n\"{key}\".1 = {{ template = \"{}\", \
+         template_version = {}, config = {{ {} }}, time_us = 1.0, gflops = 9.0, max_error = 1.2e-7, verified = true, \
+         space = \"{}\", generator = \"0.1.0\" }}\n",
+        template.name(),
+        template.version(),
+        knobs.join(", "),
+        space.fingerprint()
+    );
+    fs::write(tuned.join("x86-64-v3/some.toml"), record).unwrap();
+    let found = check(true);
+    let change = &found["changes"]["kernels"][0];
+    let fetch =
+        |row: &str| change[row]["smaller"][0]["choice"]["config"]["text"].as_str().unwrap_or_default().to_string();
+    assert!(fetch("before").contains("fetch=demand") && fetch("now").contains("fetch=ahead"), "{found:#}");
+    assert_eq!(change["now"]["choice"]["config"], change["before"]["choice"]["config"], "{change:#}");
+    assert_eq!(found["unused"], serde_json::json!([]), "{found:#}");
+}
+
+/// The script of the action for GitHub, in a repository with a change of records: it exits as the command does.
 #[test]
 fn the_action_compares_records_with_those_of_the_revision_before() {
     let folder = Folder::new("action");
-    let folder = &folder.0;
-    fs::create_dir(folder.join("net")).unwrap();
+    let folder = fs::canonicalize(&folder.0).unwrap();
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let shell = |script: &str, variables: &[(&str, &str)]| {
         let program = Path::new(env!("CARGO_BIN_EXE_kernel-gen")).parent().unwrap();
-        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let mut command = std::process::Command::new("bash");
-        let summary = folder.join("summary");
-        command.args(["-c", script]).current_dir(folder).env("PATH", path).env("GITHUB_STEP_SUMMARY", summary);
-        command.env("SPEC", "net/kernels.toml").env("SHIPPED", "false");
-        let output = command.envs(variables.iter().copied()).output().unwrap();
+        // Nothing of a repository or an action that this test runs in.
+        for (name, _) in std::env::vars() {
+            if name.starts_with("GIT_") || ["SPEC", "TUNED", "BASE", "ARCH", "SHIPPED"].contains(&&name[..]) {
+                command.env_remove(name);
+            }
+        }
+        command.env_remove("DENY_FALLBACK").env_remove("DENY_UNUSED");
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+        command.env("PATH", format!("{}:{}", program.display(), std::env::var("PATH").unwrap()));
+        command.env("CHECK", manifest.join("../.github/actions/check/check.sh"));
+        command.env("RECORDS", manifest.join("../specs/tuned/x86-64-v3"));
+        command.env("GITHUB_STEP_SUMMARY", folder.join("summary")).env("ARCH", "x86_64");
+        let output =
+            command.args(["-c", script]).current_dir(&folder).envs(variables.iter().copied()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
-    let commit = "git add -A && git -c user.name=a -c user.email=a@a commit --quiet --message a";
-    let workload = "[[kernel.workload]]\nname = \"layer\"\ninput = [1, 1024, 14, 14]\nweight = [1024, 1024, 1, 1]\n";
-    let kernel = "[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nepilogue = [\"bias\", \"relu\"]\n";
-    let spec = format!("schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n{kernel}{workload}");
-    fs::write(folder.join("net/kernels.toml"), spec).unwrap();
-    assert_eq!(shell(&format!("git init --quiet . && {commit}"), &[]).0, Some(0));
-    let records = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned/x86-64-v3");
-    let copy = format!("mkdir -p net/tuned && cp -r {} net/tuned && {commit}", records.display());
-    assert_eq!(shell(&copy, &[]).0, Some(0));
+    fs::create_dir(folder.join("a net")).unwrap();
+    fs::write(folder.join("a net/kernels.toml"), LAYER).unwrap();
+    let commit = "git add --all . && git -c user.name=a -c user.email=a@a commit --quiet --message a";
+    let made = shell(
+        &format!(
+            "set -e; git init --quiet --initial-branch main .; echo summary > .gitignore; {commit}; git checkout --quiet -b change;
+             mkdir 'a net/tuned'; cp -r \"$RECORDS\" 'a net/tuned'; {commit}; git checkout --quiet main;
+             mkdir -p 'a net/tuned/x86-64-v3'; echo wrong > 'a net/tuned/x86-64-v3/a.toml'; {commit}; git checkout --quiet change"
+        ),
+        &[],
+    );
+    assert_eq!(made.0, Some(0), "{}", made.1);
 
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/actions/check/check.sh");
-    let script = format!("bash {}", script.display());
-    let (ended, said) = shell(&script, &[("BASE", "HEAD^")]);
-    assert!(ended == Some(0) && said.contains("\n  + conv2d_panels "), "{said}");
+    // What the other branch has gained since does not count.
+    let run = "bash \"$CHECK\"";
+    let own = [("SPEC", "a net/kernels.toml"), ("SHIPPED", "false")];
+    let with = |more: &[(&'static str, &'static str)]| [&own[..], more].concat();
+    let (ended, said) = shell(run, &with(&[("BASE", "main")]));
+    assert!(ended == Some(0) && said.contains("changes: 2 of 2 ") && said.contains("\n  + conv2d_panels "), "{said}");
     let summary = fs::read_to_string(folder.join("summary")).unwrap();
     assert!(summary.contains("```diff\n") && summary.contains("\n+ conv2d_panels "), "{summary}");
-    let (ended, said) = shell(&script, &[("BASE", "HEAD")]);
-    assert!(ended == Some(0) && said.contains("changes: 0 of "), "{said}");
-    let (ended, said) = shell(&script, &[("DENY_UNUSED", "true")]);
-    assert!(ended == Some(1) && said.contains("uses this record"), "{said}");
-    let (ended, said) = shell(&script, &[("BASE", "nowhere")]);
+    // From a folder of the repository, and from outside, by a path from the root.
+    let below = "cd 'a net' && SPEC=kernels.toml bash \"$CHECK\"";
+    let outside = "here=$PWD && cd / && SPEC=\"$here/a net/kernels.toml\" TUNED=\"$here/a net/tuned\" bash \"$CHECK\"";
+    for script in [below, outside] {
+        let (ended, said) = shell(script, &[("SHIPPED", "false"), ("BASE", "HEAD")]);
+        assert!(ended == Some(0) && said.contains("changes: 0 of 2 "), "{script}: {said}");
+    }
+    let (ended, said) = shell(run, &with(&[("DENY_UNUSED", "true")]));
+    assert!(ended == Some(1) && said.contains("uses this record") && !said.contains("changes"), "{said}");
+    let (ended, said) = shell(run, &with(&[("BASE", "nowhere")]));
     assert!(ended == Some(1) && said.contains("fetch-depth: 0"), "{said}");
+    let (ended, said) = shell("cd 'a net' && unset ARCH && bash \"$CHECK\"", &[]);
+    assert!(ended == Some(0) && said.contains("kernels.toml: 1 workload"), "{said}");
 }
 
 /// A function of a network may have workloads in several types and layouts, and with zero points or without: a kernel of a spec has one of

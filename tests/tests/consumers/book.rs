@@ -153,19 +153,38 @@ fn specs_in_the_pages_are_read() {
     assert!(read > 20 && wrong.is_empty(), "{read} read\n{}", wrong.join("\n"));
 }
 
-/// The lines of code in Rust, without comments, the marks of documentation and what separates words.
-fn code_lines(text: &str) -> Vec<String> {
-    let lines = text.lines().map(|line| {
-        let line = line.trim_start();
-        let line = ["//! ", "/// "].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+/// The runs of lines of code in Rust, without comments and what separates words. A blank line and a line that is a comment end a run.
+fn code_runs(text: &str) -> Vec<Vec<String>> {
+    let mut runs = vec![vec![]];
+    for line in text.lines() {
         let code = line.split("//").next().unwrap_or_default();
-        code.split_whitespace().collect::<Vec<_>>().join(" ")
-    });
-    lines.filter(|line| !line.is_empty()).collect()
+        match code.split_whitespace().collect::<Vec<_>>().join(" ") {
+            code if code.is_empty() => runs.push(vec![]),
+            code => runs.last_mut().expect("there is one").push(code),
+        }
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
 }
 
-/// Blocks of Rust are parts of programs and tests: their lines stand there in the same order, so that they compile. Those of quick
-/// starts, which name their files, are built by a test of their own.
+/// The lines of code of a file, with those in the examples of its documentation that are compiled as tests.
+fn compiled_lines(text: &str) -> Vec<String> {
+    let (mut code, mut in_example) = (String::new(), false);
+    for line in text.lines().map(str::trim_start) {
+        match ["//!", "///"].iter().find_map(|mark| line.strip_prefix(mark)) {
+            Some(said) if said.trim_start().starts_with("```") => {
+                in_example = !in_example && said.trim_start().trim_end() == "```";
+            }
+            Some(said) if in_example => code += &format!("{said}\n"),
+            Some(_) => {}
+            None => code += &format!("{line}\n"),
+        }
+    }
+    code_runs(&code).concat()
+}
+
+/// Blocks of Rust are parts of programs and tests: each run of their lines stands there in one place, the runs in the same order. Those of
+/// quick starts, which name their files, are built by a test of their own.
 #[test]
 fn rust_in_the_pages_stands_in_what_is_compiled() {
     fn sources(folder: &Path, all: &mut Vec<Vec<String>>) {
@@ -173,7 +192,7 @@ fn rust_in_the_pages_stands_in_what_is_compiled() {
             if path.is_dir() && !path.ends_with("target") {
                 sources(&path, all);
             } else if path.extension().is_some_and(|e| e == "rs") {
-                all.push(code_lines(&fs::read_to_string(path).unwrap()));
+                all.push(compiled_lines(&fs::read_to_string(path).unwrap()));
             }
         }
     }
@@ -181,6 +200,14 @@ fn rust_in_the_pages_stands_in_what_is_compiled() {
     for folder in ["examples", "kernel-gen/src/templates", "tests/gpu-runtime"] {
         sources(&repository().join(folder), &mut compiled);
     }
+    let stands_in = |text: &str, source: &[String]| {
+        let mut rest = source;
+        code_runs(text).iter().all(|run| {
+            let at = rest.windows(run.len()).position(|lines| lines == run);
+            rest = at.map_or(&[], |at| &rest[at + run.len()..]);
+            at.is_some()
+        })
+    };
     let (mut found, mut missing) = (0, vec![]);
     // A crate's own page is part of its documentation, whose code is compiled by the tests of that.
     for page in pages().into_iter().filter(|page| page.starts_with(repository().join("docs"))) {
@@ -190,17 +217,17 @@ fn rust_in_the_pages_stands_in_what_is_compiled() {
             if is_file("// build.rs") || is_file("main.rs") {
                 continue;
             }
-            let stands_in = |source: &Vec<String>| {
-                let mut source = source.iter();
-                code_lines(text).iter().all(|line| source.any(|other| other == line))
-            };
-            match compiled.iter().any(stands_in) {
+            match compiled.iter().any(|source| stands_in(text, source)) {
                 true => found += 1,
                 false => missing.push(format!("{}:{line}: a block of {language}", page.display())),
             }
         }
     }
     assert!(found >= 8 && missing.is_empty(), "{found} found; no program or test has these:\n{}", missing.join("\n"));
+    // What a program does not have is missed: a line less, and lines in another order.
+    let program: Vec<String> = ["a();", "b();", "c();"].map(String::from).to_vec();
+    assert!(stands_in("a();\nb();\n", &program) && stands_in("a();\n// ...\nc();\n", &program));
+    assert!(!stands_in("a();\nc();\n", &program) && !stands_in("c();\n\na();\n", &program));
 }
 
 /// The files of a page's quick start: blocks whose first line names them.
