@@ -175,7 +175,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     Ok(Output { text, errors, success })
 }
 
-/// What is said of a workload on a target: its choice, or the error. Of a range, `smaller` has the choices for fewer units.
+/// The row of a workload on a target: its choice, or the error. The choices of a range for fewer units are `smaller`.
 fn row(spec: &Spec, dry: &DryRun<'_>) -> Json {
     let w = dry.workload;
     let mut row = json!({

@@ -1,4 +1,5 @@
-//! What is public in each crate that others depend on, and in a module that is generated, against a text that is checked in: a change of it is seen in a review.
+//! What is public in each crate that others depend on, and in a module that is generated, against a text that is checked in: a change of it
+//! is seen in a review.
 //! `KERNEL_GEN_BLESS=1` writes the texts.
 
 use std::path::{Path, PathBuf};

@@ -90,22 +90,26 @@ fn every_page_is_in_the_book_and_the_book_has_no_other() {
     assert_eq!(named, there);
 }
 
+/// The text of each file of Rust below a folder, without what cargo builds there, which has a tag for that.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut all = vec![];
+    for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if path.join("CACHEDIR.TAG").exists() {
+            continue;
+        } else if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all.push(fs::read_to_string(path).unwrap());
+        }
+    }
+    all
+}
+
 /// Every variable of ours that the library reads is on its page.
 #[test]
 fn every_variable_is_in_the_table() {
-    fn sources(folder: &Path, all: &mut String) {
-        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
-            if path.is_dir() {
-                sources(&path, all);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                *all += &fs::read_to_string(path).unwrap();
-            }
-        }
-    }
-    let mut text = String::new();
-    for folder in ["kernel-gen/src", "build-support/src", "runtime/src"] {
-        sources(&repository().join(folder), &mut text);
-    }
+    let folders = ["kernel-gen/src", "build-support/src", "runtime/src"];
+    let text = folders.map(|folder| sources(&repository().join(folder)).concat()).concat();
     let page = fs::read_to_string(repository().join("docs/variables.md")).unwrap();
     let word = |c: char| c.is_ascii_uppercase() || c == '_';
     let names: BTreeSet<&str> = text
@@ -172,9 +176,7 @@ fn compiled_lines(text: &str) -> Vec<String> {
     let (mut code, mut in_example) = (String::new(), false);
     for line in text.lines().map(str::trim_start) {
         match ["//!", "///"].iter().find_map(|mark| line.strip_prefix(mark)) {
-            Some(said) if said.trim_start().starts_with("```") => {
-                in_example = !in_example && said.trim_start().trim_end() == "```";
-            }
+            Some(said) if said.trim().starts_with("```") => in_example = !in_example && said.trim() == "```",
             Some(said) if in_example => code += &format!("{said}\n"),
             Some(_) => {}
             None => code += &format!("{line}\n"),
@@ -187,19 +189,11 @@ fn compiled_lines(text: &str) -> Vec<String> {
 /// quick starts, which name their files, are built by a test of their own.
 #[test]
 fn rust_in_the_pages_stands_in_what_is_compiled() {
-    fn sources(folder: &Path, all: &mut Vec<Vec<String>>) {
-        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
-            if path.is_dir() && !path.ends_with("target") {
-                sources(&path, all);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                all.push(compiled_lines(&fs::read_to_string(path).unwrap()));
-            }
-        }
-    }
-    let mut compiled = vec![];
-    for folder in ["examples", "kernel-gen/src/templates", "tests/gpu-runtime"] {
-        sources(&repository().join(folder), &mut compiled);
-    }
+    let compiled: Vec<Vec<String>> = ["examples", "kernel-gen/src/templates", "tests/gpu-runtime"]
+        .iter()
+        .flat_map(|folder| sources(&repository().join(folder)))
+        .map(|text| compiled_lines(&text))
+        .collect();
     let stands_in = |text: &str, source: &[String]| {
         let mut rest = source;
         code_runs(text).iter().all(|run| {
