@@ -27,7 +27,7 @@ from onnx.backend.test import loader  # noqa: E402
 HERE = pathlib.Path(__file__).parent
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
 # What a `[[kernel]]` says; all else of a workload stands in its own table.
-FLAGS = ("ceil_mode", "trans_a", "trans_b", "causal", "count_include_pad", "half_pixel", "align_corners", "select_last_index")
+FLAGS = ("ceil_mode", "trans_a", "trans_b", "causal", "rows_first", "count_include_pad", "half_pixel", "align_corners", "select_last_index")
 KERNEL = ("op", "epilogue", *FLAGS)
 LAYOUTS = {
     *("conv2d", "depthwise_conv2d", "max_pool2d", "avg_pool2d"),
@@ -326,7 +326,7 @@ def matmul(op, attributes, expected, a, b, c=None):
 
 
 def attention(op, attributes, expected, q, k, v, mask=None, *more):
-    """An Attention node; heads that lie inside of a row are turned to the front, as the operator has them."""
+    """An Attention node; of three dimensions it has all heads of a row side by side."""
     note = None
     if any(value is not None for value in more):
         raise Skip("keys and values of earlier calls, or lengths that are operands")
@@ -334,11 +334,13 @@ def attention(op, attributes, expected, q, k, v, mask=None, *more):
         raise Skip("scores that a hyperbolic tangent limits")
     if attributes.get("qk_matmul_output_mode", 0) != 0:
         raise Skip("scores as a second output")
-    if q.ndim == 3:
+    rows_first = q.ndim == 3
+    if rows_first:
         heads, kv_heads = attributes["q_num_heads"], attributes["kv_num_heads"]
-        turn = lambda x, heads: x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
-        q, k, v = turn(q, heads), turn(k, kv_heads), turn(v, kv_heads)
-        expected, note = turn(expected, heads), "heads are turned to the front, as the operator has them"
+        q, k, v, expected = (
+            x.reshape(*x.shape[:2], of, -1) for x, of in [(q, heads), (k, kv_heads), (v, kv_heads), (expected, heads)]
+        )
+    batch, heads, rows, keys = q.shape[0], q.shape[2 if rows_first else 1], *(x.shape[1 if rows_first else 2] for x in (q, k))
     scale = attributes.get("scale", 1.0 / np.sqrt(q.shape[-1]))
     if not np.isclose(scale, 1.0 / np.sqrt(q.shape[-1]), rtol=1e-6):
         q, note = q * np.float32(scale * np.sqrt(q.shape[-1])), "another scale than one over the root of d is a factor of the queries"
@@ -346,18 +348,19 @@ def attention(op, attributes, expected, q, k, v, mask=None, *more):
         raise Skip(f"operands of {q.dtype}, whose expected output was rounded in between")
     left, right = (attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
     if left >= 0 or right >= 0:
-        apart = np.arange(k.shape[2])[None, :] - np.arange(q.shape[2])[:, None]
+        apart = np.arange(keys)[None, :] - np.arange(rows)[:, None]
         seen = ((left < 0) | (apart >= -left)) & ((right < 0) | (apart <= right))
         window = np.where(seen, np.float32(0), np.float32(-np.inf))
         mask = window if mask is None else np.where(mask, window, np.float32(-np.inf)) if mask.dtype == bool else mask + window
         note = "a window of keys is a mask of zeros and minus infinity"
     workload = {"op": "attention", "q": list(q.shape), "k": list(k.shape), "v": list(v.shape)}
     workload |= {"causal": True} if attributes.get("is_causal", 0) else {}
+    workload |= {"rows_first": True} if rows_first else {}
     tensors = {"q": q, "k": k, "v": v}
     if mask is not None:
         if mask.dtype == bool:
             mask, note = np.where(mask, np.float32(0), np.float32(-np.inf)), "a mask of booleans is one of zeros and minus infinity"
-        scores = (*q.shape[:3], k.shape[2])
+        scores = (batch, heads, rows, keys)
         if mask.shape[-1] != scores[-1]:
             raise Skip("a mask of fewer keys than there are")
         mask = mask.astype(np.float32)

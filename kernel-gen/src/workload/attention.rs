@@ -1,6 +1,8 @@
 //! Scaled dot-product attention.
 
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{
+    FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes, likeness,
+};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
 use super::{Op, Role, Workload, WorkloadError, reference_attention};
@@ -13,8 +15,8 @@ use crate::ir::{BinOp, DType, Expr, UnOp};
 /// y[b, h, i, c] = sum over j of softmax(s[b, h, i, ..])[j] * v[b, g, j, c]
 /// ```
 ///
-/// Queries are `[b, heads, m, d]`, keys `[b, kv_heads, n, d]`, values `[b, kv_heads, n, dv]`, the output `[b, heads, m, dv]`.
-/// Neighbouring query heads share a key and value head, `g = h / (heads / kv_heads)`.
+/// Queries are `[b, heads, m, d]`, keys `[b, kv_heads, n, d]`, values `[b, kv_heads, n, dv]`, the output `[b, heads, m, dv]`, unless
+/// [`HeadOrder`] says otherwise. Neighbouring query heads share a key and value head, `g = h / (heads / kv_heads)`.
 ///
 /// The weights of the values may be rounded to the inputs' type. A row whose scores are all minus infinity sees no key and is 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,6 +39,8 @@ pub struct Attention {
     pub causal: bool,
     /// What is added to the scores.
     pub mask: Mask,
+    /// In which order the tensors' dimensions lie.
+    pub order: HeadOrder,
 }
 
 /// What is added to the scores of an [`Attention`].
@@ -46,18 +50,50 @@ pub enum Mask {
     None,
     /// A matrix `[m, n]`, the same for all heads.
     Shared,
+    /// A matrix for each head, `[heads, m, n]`, the same for all images.
+    Heads,
     /// A tensor `[b, heads, m, n]`.
     Each,
 }
 
 impl Mask {
-    pub(super) const ALL: [Mask; 3] = [Mask::None, Mask::Shared, Mask::Each];
+    /// In the order of the key's pattern.
+    pub(super) const ALL: [Mask; 4] = [Mask::None, Mask::Shared, Mask::Each, Mask::Heads];
+}
+
+/// In which order the dimensions of an [`Attention`]'s tensors lie; masks have one order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HeadOrder {
+    /// Each head by itself: `[b, heads, m, d]`. Libraries call it `bhsd`.
+    HeadsFirst,
+    /// Each query or key with all of its heads, as a product of matrices leaves them: `[b, m, heads, d]`, `bshd`.
+    RowsFirst,
+    /// The same with queries, keys and values in one tensor `qkv`, as one product makes them: `[b, m, heads + 2 * kv_heads, d]`, `bs3hd`. The
+    /// output is `[b, m, heads, d]`.
+    Packed,
+}
+
+impl HeadOrder {
+    pub(super) const ALL: [HeadOrder; 3] = [HeadOrder::HeadsFirst, HeadOrder::RowsFirst, HeadOrder::Packed];
+}
+
+/// The tensors of an [`Attention`] that have heads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OfHeads {
+    /// Queries.
+    Queries,
+    /// Keys.
+    Keys,
+    /// Values.
+    Values,
+    /// What the queries get.
+    Outputs,
 }
 
 /// `attention` in specs and keys.
 pub(crate) static ATTENTION: Kind = Kind {
     name: "attention",
-    pattern: "b{}h{}m{}n{}d{}v{}-g{}-{full|causal}{|.mask|.masks}",
+    pattern: "b{}h{}m{}n{}d{}v{}-g{}-{full|causal}{|.mask|.masks|.headmasks}{|.rows|.packed}",
     sizes: &[
         Size::new("b", "b (the batch)", SizeRole::Images),
         Size::new("heads", "the heads of `q`", SizeRole::Channels),
@@ -68,45 +104,54 @@ pub(crate) static ATTENTION: Kind = Kind {
         Size::new("kv_heads", "the heads of `k`", SizeRole::Groups),
         Size::new("causal", "causal", SizeRole::Choice),
         Size::new("mask", "mask", SizeRole::Choice),
+        Size::new("order", "order", SizeRole::Choice),
     ],
     outputs: FLOATS,
     layouts: &[],
-    flags: &["causal"],
+    flags: &["causal", "rows_first", "packed"],
     between: &[],
-    keys: |_| {
-        vec![
-            SpecKey::required("q", &[4], "[b, heads, m, d]"),
-            SpecKey::required("k", &[4], "[b, kv_heads, n, d]"),
-            SpecKey::required("v", &[4], "[b, kv_heads, n, dv]"),
-            SpecKey::optional("mask", &[2, 4]),
-        ]
+    keys: |shared| {
+        let mask = SpecKey::optional("mask", &[2, 3, 4]);
+        match order(shared) {
+            HeadOrder::Packed => {
+                let qkv = SpecKey::required("qkv", &[4], "[b, m, heads + 2 * kv_heads, d]");
+                vec![qkv, SpecKey::optional("kv_heads", &[]), mask]
+            }
+            order => {
+                let shape = |heads: &str, rows: &str, width: &str| match order {
+                    HeadOrder::HeadsFirst => format!("[b, {heads}, {rows}, {width}]"),
+                    _ => format!("[b, {rows}, {heads}, {width}]"),
+                };
+                let key = |name, shape: String| SpecKey::required(name, &[4], &shape);
+                let (q, k) = (key("q", shape("heads", "m", "d")), key("k", shape("kv_heads", "n", "d")));
+                vec![q, k, key("v", shape("kv_heads", "n", "dv")), mask]
+            }
+        }
     },
     read: |shared, values| {
-        let ([b, heads, m, d], [kb, kv_heads, n, kd]) = (values.shape("q"), values.shape("k"));
-        let [vb, v_heads, vn, dv] = values.shape("v");
-        if [kb, kd] != [b, d] {
-            let cause = format!("`q` has {b} images and {d} elements a query, `k` has {kb} images and {kd} a key");
-            return Err(Fault::new("k", cause, format!("write k = [{b}, kv_heads, n, {d}]")));
-        }
-        if [vb, v_heads, vn] != [kb, kv_heads, n] {
-            let cause = format!("`v` is [{vb}, {v_heads}, {vn}, {dv}], `k` has {kv_heads} heads of {n} keys");
-            return Err(Fault::new("v", cause, format!("write v = [{b}, {kv_heads}, {n}, dv]")));
-        }
+        let order = order(shared);
+        let of = match order {
+            HeadOrder::Packed => packed(values)?,
+            _ => apart(order, values)?,
+        };
+        let Attention { b, heads, m, n, .. } = of;
         let mask = match values.get("mask") {
             None => Mask::None,
             Some(shape) if *shape == [m, n] => Mask::Shared,
+            Some(shape) if *shape == [heads, m, n] => Mask::Heads,
             Some(shape) if *shape == [b, heads, m, n] => Mask::Each,
             Some(shape) => {
-                let help = format!("write mask = [{m}, {n}] or mask = [{b}, {heads}, {m}, {n}]");
+                let help = format!("write mask = [{m}, {n}], [{heads}, {m}, {n}] or [{b}, {heads}, {m}, {n}]");
                 return Err(Fault::new("mask", format!("a mask of {shape:?} fits no scores"), help));
             }
         };
-        Ok(Op::Attention(Attention { b, heads, kv_heads, m, n, d, dv, causal: shared.flags[0], mask }))
+        Ok(Op::Attention(Attention { causal: shared.has("causal"), mask, order, ..of }))
     },
     of_sizes: |_, sizes| {
-        let [b, heads, m, n, d, dv, kv_heads, causal, mask] = *sizes else { return None };
+        let [b, heads, m, n, d, dv, kv_heads, causal, mask, order] = *sizes else { return None };
         let mask = *Mask::ALL.get(usize::try_from(mask).ok()?)?;
-        Some(Op::Attention(Attention { b, heads, kv_heads, m, n, d, dv, causal: causal == 1, mask }))
+        let order = *HeadOrder::ALL.get(usize::try_from(order).ok()?)?;
+        Some(Op::Attention(Attention { b, heads, kv_heads, m, n, d, dv, causal: causal == 1, mask, order }))
     },
     guilty: |error| match error {
         WorkloadError::NotPositive { size: "n" | "kv_heads", .. } | WorkloadError::Sizes { .. } => "k",
@@ -114,6 +159,60 @@ pub(crate) static ATTENTION: Kind = Kind {
         _ => "q",
     },
 };
+
+/// The order that a `[[kernel]]` asks for.
+fn order(shared: &Shared) -> HeadOrder {
+    match (shared.has("packed"), shared.has("rows_first")) {
+        (true, _) => HeadOrder::Packed,
+        (_, true) => HeadOrder::RowsFirst,
+        _ => HeadOrder::HeadsFirst,
+    }
+}
+
+/// Attention of queries, keys and values that are tensors by themselves.
+fn apart(order: HeadOrder, values: &Values) -> Result<Attention, Fault> {
+    // Heads before rows, whatever the order is, and back.
+    let turned = |shape: [i64; 4]| match order {
+        HeadOrder::HeadsFirst => shape,
+        _ => [shape[0], shape[2], shape[1], shape[3]],
+    };
+    let ([b, heads, m, d], [kb, kv_heads, n, kd]) = (turned(values.shape("q")), turned(values.shape("k")));
+    let [vb, v_heads, vn, dv] = turned(values.shape("v"));
+    if [kb, kd] != [b, d] {
+        let cause = format!("`q` has {b} images and {d} elements a query, `k` has {kb} images and {kd} a key");
+        let help = match order {
+            HeadOrder::HeadsFirst => format!("write k = [{b}, kv_heads, n, {d}]"),
+            _ => format!("write k = [{b}, n, kv_heads, {d}]"),
+        };
+        return Err(Fault::new("k", cause, help));
+    }
+    if [vb, v_heads, vn] != [kb, kv_heads, n] {
+        let (shape, [b, x, y, _]) = (turned([vb, v_heads, vn, dv]), turned([kb, kv_heads, n, dv]));
+        let cause = format!("`v` is {shape:?}, `k` has {kv_heads} heads of {n} keys");
+        return Err(Fault::new("v", cause, format!("write v = [{b}, {x}, {y}, dv]")));
+    }
+    Ok(Attention { b, heads, kv_heads, m, n, d, dv, causal: false, mask: Mask::None, order })
+}
+
+/// Attention of queries, keys and values that are one tensor.
+fn packed(values: &Values) -> Result<Attention, Fault> {
+    let [b, m, all, d] = values.shape("qkv");
+    let kv_heads = match values.get("kv_heads") {
+        Some(given) => given[0],
+        None if all % 3 == 0 => all / 3,
+        None => {
+            let cause = format!("{all} heads are not as many of queries as of keys and of values");
+            return Err(Fault::new("qkv", cause, "write kv_heads, the number of heads of keys, beside it"));
+        }
+    };
+    let heads = all.saturating_sub(kv_heads.saturating_mul(2));
+    if kv_heads < 1 || heads < 1 {
+        let cause = format!("of {all} heads of `qkv`, {kv_heads} of keys and as many of values leave none of queries");
+        return Err(Fault::new("kv_heads", cause, "write a number of heads whose double leaves some for queries"));
+    }
+    let (dv, n, order) = (d, m, HeadOrder::Packed);
+    Ok(Attention { b, heads, kv_heads, m, n, d, dv, causal: false, mask: Mask::None, order })
+}
 
 impl Attention {
     /// The factor of the products of queries and keys.
@@ -127,11 +226,42 @@ impl Attention {
     }
 
     /// The shape of the mask, if there is one.
-    fn mask_shape(&self) -> Option<Vec<i64>> {
+    pub(crate) fn mask_shape(&self) -> Option<Vec<i64>> {
         match self.mask {
             Mask::None => None,
             Mask::Shared => Some(vec![self.m, self.n]),
+            Mask::Heads => Some(vec![self.heads, self.m, self.n]),
             Mask::Each => Some(vec![self.b, self.heads, self.m, self.n]),
+        }
+    }
+
+    /// The operand that has heads of a kind, by its name.
+    pub(crate) fn operand(&self, of: OfHeads) -> &'static str {
+        match (of, self.order) {
+            (OfHeads::Outputs, _) => "y",
+            (_, HeadOrder::Packed) => "qkv",
+            (OfHeads::Queries, _) => "q",
+            (OfHeads::Keys, _) => "k",
+            (OfHeads::Values, _) => "v",
+        }
+    }
+
+    /// The index of an element there, or the origin of a box of rows and columns: its image, its head among those of its kind, its row
+    /// and its column.
+    pub(crate) fn index(&self, of: OfHeads, [image, head, row, column]: [Expr; 4]) -> Vec<Expr> {
+        let head = match (self.order, of) {
+            (HeadOrder::Packed, OfHeads::Keys) => head + self.heads,
+            (HeadOrder::Packed, OfHeads::Values) => head + (self.heads + self.kv_heads),
+            _ => head,
+        };
+        self.in_order([image, head, row, column]).into()
+    }
+
+    /// What is of an image, a head, a row and a column, in the order of the tensors.
+    pub(crate) fn in_order<T>(&self, [image, head, row, column]: [T; 4]) -> [T; 4] {
+        match self.order {
+            HeadOrder::HeadsFirst => [image, head, row, column],
+            HeadOrder::RowsFirst | HeadOrder::Packed => [image, row, head, column],
         }
     }
 
@@ -164,9 +294,10 @@ impl Operator for Attention {
     }
 
     fn sizes(&self) -> Vec<i64> {
-        let Attention { b, heads, kv_heads, m, n, d, dv, causal, mask } = *self;
+        let Attention { b, heads, kv_heads, m, n, d, dv, causal, mask, order } = *self;
         let mask = Mask::ALL.iter().position(|one| *one == mask).expect("it is one of all");
-        vec![b, heads, m, n, d, dv, kv_heads, i64::from(causal), mask as i64]
+        let order = HeadOrder::ALL.iter().position(|one| *one == order).expect("it is one of all");
+        vec![b, heads, m, n, d, dv, kv_heads, i64::from(causal), mask as i64, order as i64]
     }
 
     fn validate(&self) -> Result<(), WorkloadError> {
@@ -176,20 +307,41 @@ impl Operator for Attention {
             let help = "as many neighbouring query heads share each key head: let their number be a multiple";
             return Err(WorkloadError::Sizes { cause, help });
         }
+        if self.order == HeadOrder::Packed && (self.n, self.dv) != (self.m, self.d) {
+            let cause = format!(
+                "{} queries of {} elements, {} keys and values of {}, in one tensor",
+                self.m, self.d, self.n, self.dv
+            );
+            let help = "queries, keys and values that differ in number or in size are tensors by themselves";
+            return Err(WorkloadError::Sizes { cause, help });
+        }
         Ok(())
     }
 
+    /// Records of one order say what they say of all: a block's work is the same.
+    fn likeness(&self) -> Likeness {
+        likeness(self.kind(), &Attention { order: HeadOrder::HeadsFirst, ..*self }.sizes())
+    }
+
     fn inputs(&self) -> Vec<Operand> {
-        let keys = |name, width| Operand::new(name, Role::Input, vec![self.b, self.kv_heads, self.n, width]);
-        let queries = Operand::new("q", Role::Input, vec![self.b, self.heads, self.m, self.d]);
+        let own = |name, heads, rows, width| {
+            Operand::new(name, Role::Input, self.in_order([self.b, heads, rows, width]).into())
+        };
+        let keys = |name, width| own(name, self.kv_heads, self.n, width);
+        let heads = match self.order {
+            HeadOrder::Packed => {
+                vec![own("qkv", self.kv_heads.saturating_mul(2).saturating_add(self.heads), self.m, self.d)]
+            }
+            _ => vec![own("q", self.heads, self.m, self.d), keys("k", self.d), keys("v", self.dv)],
+        };
         let mask = self.mask_shape().map(|shape| Operand::new("mask", Role::Input, shape));
-        [queries, keys("k", self.d), keys("v", self.dv)].into_iter().chain(mask).collect()
+        heads.into_iter().chain(mask).collect()
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         use AxisRole::{Batch, Channel, Space};
         let axes = [("b", self.b, Batch), ("h", self.heads, Batch), ("i", self.m, Space), ("c", self.dv, Channel)];
-        ("y", axes.map(|(name, extent, role)| Axis::new(name, extent, role)).to_vec())
+        ("y", self.in_order(axes).map(|(name, extent, role)| Axis::new(name, extent, role)).to_vec())
     }
 
     fn inner_tensors(&self) -> Vec<(&'static str, Vec<i64>)> {
@@ -221,20 +373,34 @@ impl Operator for Attention {
             true => Expr::from(axis(key)).le(axis(2)).select(then, otherwise),
             false => then,
         };
-        let query = Expr::load(input(0), at([0, 1, 2], axis(4).into()));
-        let key = Expr::load(input(1), vec![axis(0).into(), own(), axis(3).into(), axis(4).into()]);
-        let value = Expr::load(input(2), vec![axis(0).into(), own(), axis(4).into(), axis(3).into()]);
+        let load = |of, head: Expr, [row, column]: [usize; 2]| {
+            let position = self.inputs().iter().position(|operand| operand.name == self.operand(of));
+            let index = self.index(of, [axis(0).into(), head, axis(row).into(), axis(column).into()]);
+            Expr::load(input(position.expect("an operand")), index)
+        };
+        let query = load(OfHeads::Queries, axis(1).into(), [2, 4]);
+        let key = load(OfHeads::Keys, own(), [3, 4]);
+        let value = load(OfHeads::Values, own(), [4, 3]);
+        let mask = input(self.inputs().len() - 1);
         let scaled = of(0, axis(3).into()) * f(self.scale());
         let masked = match self.mask {
             Mask::None => scaled,
-            Mask::Shared => scaled + Expr::load(input(3), vec![axis(2).into(), axis(3).into()]),
-            Mask::Each => scaled + Expr::load(input(3), at([0, 1, 2], axis(3).into())),
+            Mask::Shared => scaled + Expr::load(mask, vec![axis(2).into(), axis(3).into()]),
+            Mask::Heads => scaled + Expr::load(mask, [1, 2, 3].map(|i| axis(i).into()).to_vec()),
+            Mask::Each => scaled + Expr::load(mask, at([0, 1, 2], axis(3).into())),
         };
         // Nothing is subtracted from scores of minus infinity, so that they weigh nothing.
         let largest = of(2, 0.into()).eq(f(f64::NEG_INFINITY)).select(f(0.0), of(2, 0.into()));
         let weight = Expr::un(UnOp::Exp, of(1, axis(3).into()) - largest);
         let total = of(4, 0.into());
         let mean = Expr::bin(BinOp::Div, of(5, axis(3).into()), total.clone());
+        let acc = self.stage("acc", ("c", self.dv), None, sums, (Combine::One, total.eq(f(0.0)).select(f(0.0), mean)));
+        let [b, h, i, c] = [0, 1, 2, 3].map(|at| axis(at).into());
+        let acc = Stage {
+            shape: self.in_order([self.b, self.heads, self.m, self.dv]).into(),
+            index: self.index(OfHeads::Outputs, [b, h, i, c]),
+            ..acc
+        };
         vec![
             self.stage("products", keys, Some(("t", self.d)), sums, (Combine::Sum, query * key)),
             self.stage("scores", keys, None, sums, (Combine::One, attends(3, masked, f(f64::NEG_INFINITY)))),
@@ -249,7 +415,7 @@ impl Operator for Attention {
                 // A value that no query may see does not count, whatever it is.
                 (Combine::Sum, attends(4, of(3, axis(4).into()) * value, f(0.0))),
             ),
-            self.stage("acc", ("c", self.dv), None, sums, (Combine::One, total.eq(f(0.0)).select(f(0.0), mean))),
+            acc,
         ]
     }
 

@@ -330,30 +330,35 @@ pub(crate) trait Operator: fmt::Debug {
 
     /// What sets two shapes apart, by the roles of their sizes.
     fn likeness(&self) -> Likeness {
-        let (mut class, mut sizes) = (vec![], vec![]);
-        for (size, value) in self.kind().sizes.iter().zip(self.sizes()) {
-            match size.role {
-                SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
-                SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
-                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset | SizeRole::Number => {}
-                SizeRole::Step | SizeRole::Repeats if value == ABSENT => {}
-                SizeRole::Step => sizes.push((value.abs(), 1.5)),
-                SizeRole::Repeats => sizes.push((value, 1.5)),
-                SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
-                SizeRole::Order | SizeRole::Mark => class.push(value),
-                // Of lists the number of dimensions sets shapes apart, too.
-                SizeRole::Dimension | SizeRole::Broadcast | SizeRole::Factor => match value {
-                    ABSENT => class.push(ABSENT),
-                    extent => sizes.push((extent, 1.0)),
-                },
-            }
-        }
-        Likeness { class, sizes }
+        likeness(self.kind(), &self.sizes())
     }
 
     /// The terms of each output in `f64`, combined, by plain Rust that knows nothing of the stages. `inputs` are the operands of the
     /// operator, row-major as stored.
     fn reference(&self, workload: &Workload, inputs: &[&[f64]]) -> Sums;
+}
+
+/// What sets shapes of a kind apart by what their sizes count.
+pub(super) fn likeness(kind: &Kind, all: &[i64]) -> Likeness {
+    let (mut class, mut sizes) = (vec![], vec![]);
+    for (size, value) in kind.sizes.iter().zip(all.iter().copied()) {
+        match size.role {
+            SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
+            SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
+            SizeRole::Padding | SizeRole::Digits | SizeRole::Offset | SizeRole::Number => {}
+            SizeRole::Step | SizeRole::Repeats if value == ABSENT => {}
+            SizeRole::Step => sizes.push((value.abs(), 1.5)),
+            SizeRole::Repeats => sizes.push((value, 1.5)),
+            SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
+            SizeRole::Order | SizeRole::Mark => class.push(value),
+            // Of lists the number of dimensions sets shapes apart, too.
+            SizeRole::Dimension | SizeRole::Broadcast | SizeRole::Factor => match value {
+                ABSENT => class.push(ABSENT),
+                extent => sizes.push((extent, 1.0)),
+            },
+        }
+    }
+    Likeness { class, sizes }
 }
 
 /// Refuses sizes that are below 1, and padding below 0.

@@ -1,6 +1,6 @@
 //! Attention in `f64`, and what rounding may do to it.
 
-use super::attention::{Attention, Mask};
+use super::attention::{Attention, HeadOrder, Mask};
 use super::products::{Sums, for_each_part};
 use super::{Math, Workload};
 use crate::ir::{DType, float_max};
@@ -31,18 +31,41 @@ struct Row {
 ///
 /// A weight that is no number but zero makes NaN of a value that is not finite, and so may a weight that is zero in `f32` alone.
 pub(super) fn attend(op: &Attention, workload: &Workload, inputs: &[&[f64]]) -> Sums {
-    let (m, dv) = (op.m as usize, op.dv as usize);
+    let [m, dv, heads] = [op.m, op.dv, op.heads].map(|size| size as usize);
     let rows = (op.b * op.heads) as usize * m;
     let zeros = || vec![0.0; rows * dv];
     let all = Mutex::new(Sums { values: zeros(), magnitudes: zeros(), or_nan: vec![] });
     for_each_part(rows, (op.n * (op.d + 2 * op.dv)) as usize, |row| {
         let Row { values, magnitudes, or_nan } = of_query(op, workload, inputs, row);
+        let (query, head) = (row % m, row / m);
+        let to = Rows::of(op.order, head / heads, [head % heads, heads], [m, dv]).row(query);
         let mut all = all.lock().expect("a row panics only where the whole would");
-        all.values[row * dv..][..dv].copy_from_slice(&values);
-        all.magnitudes[row * dv..][..dv].copy_from_slice(&magnitudes);
-        all.or_nan.extend(or_nan.into_iter().map(|column| row * dv + column));
+        all.values[to..][..dv].copy_from_slice(&values);
+        all.magnitudes[to..][..dv].copy_from_slice(&magnitudes);
+        all.or_nan.extend(or_nan.into_iter().map(|column| to + column));
     });
     all.into_inner().expect("a row panics only where the whole would")
+}
+
+/// Where rows of a head lie in a tensor: the first one's first element, and how far from each other they are.
+struct Rows {
+    first: usize,
+    pitch: usize,
+}
+
+impl Rows {
+    /// Those of `head` among the `all` heads that a tensor has of an image, of `rows` rows of `width` elements each.
+    fn of(order: HeadOrder, image: usize, [head, all]: [usize; 2], [rows, width]: [usize; 2]) -> Rows {
+        match order {
+            HeadOrder::HeadsFirst => Rows { first: (image * all + head) * rows * width, pitch: width },
+            _ => Rows { first: (image * rows * all + head) * width, pitch: all * width },
+        }
+    }
+
+    /// The first element of a row.
+    fn row(&self, i: usize) -> usize {
+        self.first + i * self.pitch
+    }
 }
 
 /// One row of the output: that of a query of a head.
@@ -50,14 +73,29 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
     let [m, n, d, dv] = [op.m, op.n, op.d, op.dv].map(|size| size as usize);
     let [heads, kv_heads] = [op.heads, op.kv_heads].map(|size| size as usize);
     let (query, head) = (row % m, row / m);
-    let own = head / heads * kv_heads + head % heads / (heads / kv_heads);
-    let q = &inputs[0][row * d..][..d];
-    let keys = &inputs[1][own * n * d..][..n * d];
-    let values = &inputs[2][own * n * dv..][..n * dv];
+    let (image, head) = (head / heads, head % heads);
+    let own = head / (heads / kv_heads);
+    let rows = |head, all, rows, width| Rows::of(op.order, image, [head, all], [rows, width]);
+    let all = heads + 2 * kv_heads;
+    let (of_queries, of_keys, of_values, places) = match op.order {
+        HeadOrder::Packed => {
+            let [q, k, v] = [head, heads + own, heads + kv_heads + own].map(|head| rows(head, all, m, d));
+            (q, k, v, [0, 0, 0, 1])
+        }
+        _ => {
+            let [k, v] = [d, dv].map(|width| rows(own, kv_heads, n, width));
+            (rows(head, heads, m, d), k, v, [0, 1, 2, 3])
+        }
+    };
+    let [q, keys, values, mask] = places.map(|at| inputs.get(at).copied().unwrap_or_default());
+    let q = &q[of_queries.row(query)..][..d];
+    let key = |j: usize| &keys[of_keys.row(j)..][..d];
+    let value = |j: usize| &values[of_values.row(j)..][..dv];
     let mask = match op.mask {
         Mask::None => None,
-        Mask::Shared => Some(&inputs[3][query * n..][..n]),
-        Mask::Each => Some(&inputs[3][row * n..][..n]),
+        Mask::Shared => Some(&mask[query * n..][..n]),
+        Mask::Heads => Some(&mask[(head * m + query) * n..][..n]),
+        Mask::Each => Some(&mask[row * n..][..n]),
     };
     let seen = if op.causal { n.min(query + 1) } else { n };
     // A product in parts has up to eight times the error of a short sum.
@@ -65,7 +103,7 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
     let (mut scores, mut errors, mut most) = (vec![], vec![], 0f64);
     for j in 0..seen {
         let (mut sum, mut magnitude) = (0.0, 0.0);
-        for (q, k) in q.iter().zip(&keys[j * d..][..d]) {
+        for (q, k) in q.iter().zip(key(j)) {
             sum += q * k;
             magnitude += (q * k).abs();
         }
@@ -93,10 +131,10 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
         DType::Bf16 => (2f64.powi(-8), 0.0),
         _ => (0.0, 0.0),
     };
-    let n = n as f64;
+    let (count, n) = (n, n as f64);
     let (mut sums, mut sizes, mut plain) = (vec![0.0; dv], vec![0.0; dv], vec![0.0; dv]);
-    for (weight, values) in weights.iter().zip(values.chunks(dv)) {
-        for (c, value) in values.iter().enumerate() {
+    for (j, weight) in weights.iter().enumerate() {
+        for (c, value) in value(j).iter().enumerate() {
             sums[c] += weight * value;
             sizes[c] += (weight * value).abs();
             plain[c] += value.abs();
@@ -107,7 +145,7 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
         .then_some(0..dv)
         .into_iter()
         .flatten();
-    let or_nan = uncertain.chain((0..dv).filter(|c| values.chunks(dv).any(|values| !values[*c].is_finite())));
+    let or_nan = uncertain.chain((0..dv).filter(|c| (0..count).any(|j| !value(j)[*c].is_finite())));
     let magnitude = |c: usize| {
         let size = sizes[c] / total;
         let relative = worst + mean + 2.0 * rounded + (4.0 * n + 8.0) * U;

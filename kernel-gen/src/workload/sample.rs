@@ -1,6 +1,6 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
-use super::attention::{Attention, Mask};
+use super::attention::{Attention, HeadOrder, Mask};
 use super::dims::MAX_RANK;
 use super::matmul_nbits::{Bits, GROUPS, MatmulNbits};
 use super::number::Number;
@@ -340,7 +340,7 @@ pub fn attention(rng: &mut Rng, most: i64) -> Attention {
     let kv_heads = rng.between(1, 2);
     let width = |rng: &mut Rng| *rng.pick(&[2, 16, 24, 40, 64, 72, 128]);
     let d = width(rng);
-    Attention {
+    let of = Attention {
         b: rng.between(1, 2),
         heads: kv_heads * rng.between(1, 3),
         kv_heads,
@@ -350,6 +350,11 @@ pub fn attention(rng: &mut Rng, most: i64) -> Attention {
         dv: if rng.one_in(3) { width(rng) } else { d },
         causal: rng.one_in(2),
         mask: *rng.pick(&Mask::ALL),
+        order: *rng.pick(&HeadOrder::ALL),
+    };
+    match of.order {
+        HeadOrder::Packed => Attention { n: of.m, dv: of.d, ..of },
+        _ => of,
     }
 }
 

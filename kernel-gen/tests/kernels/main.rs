@@ -28,6 +28,7 @@ mod fuzz_ir;
 mod fuzz_spec;
 mod fuzz_text;
 mod harness;
+mod head_order;
 mod hopper;
 mod instrumented;
 mod interp;

@@ -302,16 +302,42 @@ impl Maker {
     fn attention(&mut self, value: &Value) {
         let (x, [n, rows, columns]) = (value.0.as_str(), value.1[..].try_into().expect("three dimensions"));
         let (heads, d) = (self.rng.between(1, 3), *self.rng.pick(&[2, 4, 8, 16]));
-        let weight = self.numbers(&[columns, 3 * heads * d], 1.5 / (columns as f32).sqrt());
-        let (y, _) = self.add("MatMul", &[x, &weight], &[n, rows, 3 * heads * d], vec![]);
-        let apart = self.list(&[n, rows, 3, heads, d]);
-        let (y, _) = self.add("Reshape", &[&y, &apart], &[n, rows, 3, heads, d], vec![]);
-        let (y, _) = self.add("Transpose", &[&y], &[3, n, heads, rows, d], vec![ints("perm", &[2, 0, 3, 1, 4])]);
-        let [mut q, k, v] = [0, 1, 2].map(|i| {
-            let index = self.name();
-            self.graph.initializer.push(integers(&index, &[], &[i]));
-            self.add("Gather", &[&y, &index], &[n, heads, rows, d], vec![int("axis", 0)]).0
-        });
+        let product = |of: &mut Self, width: i64| {
+            let weight = of.numbers(&[columns, width], 1.5 / (columns as f32).sqrt());
+            of.add("MatMul", &[x, &weight], &[n, rows, width], vec![]).0
+        };
+        // Heads first, of rows of all heads.
+        let turned = |of: &mut Self, y: &str| {
+            let shape = of.list(&[n, rows, heads, d]);
+            let (y, _) = of.add("Reshape", &[y, &shape], &[n, rows, heads, d], vec![]);
+            of.add("Transpose", &[&y], &[n, heads, rows, d], vec![ints("perm", &[0, 2, 1, 3])]).0
+        };
+        let [mut q, k, v] = match self.rng.below(3) {
+            0 => {
+                let y = product(self, 3 * heads * d);
+                let apart = self.list(&[n, rows, 3, heads, d]);
+                let (y, _) = self.add("Reshape", &[&y, &apart], &[n, rows, 3, heads, d], vec![]);
+                let (y, _) =
+                    self.add("Transpose", &[&y], &[3, n, heads, rows, d], vec![ints("perm", &[2, 0, 3, 1, 4])]);
+                [0, 1, 2].map(|i| {
+                    let index = self.name();
+                    self.graph.initializer.push(integers(&index, &[], &[i]));
+                    self.add("Gather", &[&y, &index], &[n, heads, rows, d], vec![int("axis", 0)]).0
+                })
+            }
+            1 => {
+                let y = product(self, 3 * heads * d);
+                [0, 1, 2].map(|i| {
+                    let [start, end, axis] = [i * heads * d, (i + 1) * heads * d, 2].map(|at| self.list(&[at]));
+                    let (y, _) = self.add("Slice", &[&y, &start, &end, &axis], &[n, rows, heads * d], vec![]);
+                    turned(self, &y)
+                })
+            }
+            _ => [(); 3].map(|()| {
+                let y = product(self, heads * d);
+                turned(self, &y)
+            }),
+        };
         let scale = self.scalar(1.0 / (d as f32).sqrt());
         let first = self.rng.one_in(2);
         if first {

@@ -4,7 +4,7 @@ use super::patterns::{near, operands, product, scalar, writer};
 use super::permutations;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::Tensor;
-use crate::workload::attention::Mask;
+use crate::workload::attention::{HeadOrder, Mask};
 use crate::workload::binary::Function2;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
@@ -97,28 +97,38 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         return None;
     }
     let k = if product_of_scores.trans_b { (*k, None) } else { columns_to_rows(program, *k, [batch, d, n]) };
-    let (b, heads) = match program.values[weights].shape[..] {
-        [b, heads, ..] if b * heads == batch => (b, heads),
-        _ => (1, batch),
+    // The model's own shape of the scores or of their weights says which of the products are an image's.
+    let (b, heads) = (0..program.values.len())
+        .filter(|id| [scores.output, softmax.output].contains(&program.root(*id)))
+        .find_map(|id| match program.values[id].shape[..] {
+            [b, heads, rows, keys] if [b * heads, rows, keys] == [batch, m, n] => Some((b, heads)),
+            _ => None,
+        })
+        .unwrap_or((1, batch));
+    // One matrix does for all heads, or one a head for all images, where no constant tells them apart.
+    let differs_in = |shape: &[i64]| shape.iter().rev().skip(2).rposition(|n| *n != 1).map_or(0, |i| i + 1);
+    let deepest = masks.iter().map(|(constant, ..)| differs_in(&constant.shape)).max();
+    let (kind, extents) = match deepest {
+        None => (Mask::None, vec![]),
+        Some(0) => (Mask::Shared, vec![m, n]),
+        Some(1) if b > 1 => (Mask::Heads, vec![heads, m, n]),
+        Some(_) => (Mask::Each, vec![b, heads, m, n]),
     };
-    // One matrix does for all heads where no constant tells them apart.
-    let is_shared = |shape: &Vec<i64>| shape.iter().rev().skip(2).all(|n| *n == 1);
-    let (kind, elements) = match masks.iter().all(|(constant, ..)| is_shared(&constant.shape)) {
-        _ if masks.is_empty() => (Mask::None, 0),
-        true => (Mask::Shared, m * n),
-        false => (Mask::Each, batch * m * n),
-    };
+    let elements = if kind == Mask::None { 0 } else { extents.iter().product() };
     let constants: usize = masks.iter().map(|(constant, ..)| constant.data.len()).sum();
     if elements > MOST_MASK || kind == Mask::Each && elements > MOST_TIMES * constants as i64 {
         return None;
     }
     let mut mask = None;
     for (constant, shape, factor) in masks {
-        let last_two = &shape[shape.len().checked_sub(2)?..];
-        let shape = if kind == Mask::Shared { last_two } else { &shape[..] };
+        let shape = match kind {
+            Mask::Each => &shape[..],
+            _ => &shape[shape.len().checked_sub(extents.len())?..],
+        };
         add(mask.get_or_insert(vec![0.0; elements as usize]), &constant, shape, factor)?;
     }
-    let of = Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind };
+    let of =
+        Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind, order: HeadOrder::HeadsFirst };
     Some(Found { of, q: *q, k, v: last.operands[1], mask })
 }
 
@@ -179,7 +189,7 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
     let mut keys = vec![("q", shape(of.m, of.d)), ("k", shape(of.n, of.d)), ("v", shape(of.n, of.dv))];
     let mut operands = vec![q, k, v];
     if let Some(mask) = mask {
-        let extents = if of.mask == Mask::Shared { vec![of.m, of.n] } else { vec![of.b, of.heads, of.m, of.n] };
+        let extents = of.mask_shape().expect("an attention with a mask has its shape");
         keys.push(("mask", format!("{extents:?}")));
         operands.push(program.add_constant(Tensor::floats(&extents, mask)));
     }

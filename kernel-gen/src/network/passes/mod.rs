@@ -5,6 +5,7 @@ mod concatenations;
 mod copies;
 mod dead;
 mod epilogues;
+mod head_order;
 mod layouts;
 mod parts;
 mod patterns;
@@ -37,6 +38,7 @@ const PASSES: &[Pass] = &[
     ("separate_results", |program, _| copies::separate(program)),
     ("join_concatenations", |program, _| concatenations::remove(program)),
     ("take_parts", |program, _| parts::take(program)),
+    ("keep_head_order", |program, _| head_order::keep(program)),
     ("store_numbers", |program, form| {
         if form.dtype != DType::F32 {
             storage::store(program, form.dtype);

@@ -26,14 +26,15 @@ pub(super) fn join(program: &mut Program) {
 }
 
 /// The extents and the order of a step that only permutes.
-fn permutation(step: &Step) -> Option<(&[i64], &[i64])> {
+pub(super) fn permutation(step: &Step) -> Option<(&[i64], &[i64])> {
     match &step.workload.op {
         Op::Movement(Movement { input, function: Move::Permute { order } }) if is_bare(step) => Some((input, order)),
         _ => None,
     }
 }
 
-fn is_bare(step: &Step) -> bool {
+/// Whether a step has neither an epilogue nor slices.
+pub(super) fn is_bare(step: &Step) -> bool {
     step.workload.epilogue.is_empty() && step.slices.is_empty()
 }
 
@@ -151,7 +152,12 @@ fn follow(program: &mut Program, at: usize) -> bool {
 }
 
 /// One permutation in place of two, the second of which sees the first's result in a shape of its own.
-fn joined(first: &[i64], first_order: &[i64], second: &[i64], second_order: &[i64]) -> Option<(Vec<i64>, Vec<i64>)> {
+pub(super) fn joined(
+    first: &[i64],
+    first_order: &[i64],
+    second: &[i64],
+    second_order: &[i64],
+) -> Option<(Vec<i64>, Vec<i64>)> {
     // The dimensions of the first's result and those that the second sees, cut where either has a border.
     struct Piece {
         first: usize,

@@ -4,6 +4,7 @@
 //! takes are known from those before, the operands that are constant are computed here and now, and what is left becomes a
 //! workload whose output has the shape that comes next.
 
+mod attention;
 mod builder;
 mod by_numbers;
 mod contraction;
@@ -48,6 +49,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),
     (&["MatMul"], contraction::matmul),
+    (&["Attention"], attention::attention),
     (&["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], window::pool),
     (&["Softmax", "LogSoftmax"], row::softmax),
     (&["LayerNormalization", "RMSNormalization"], row::norm),

@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::attention::Mask;
+use crate::workload::attention::{Mask, OfHeads};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Op, Workload};
@@ -207,6 +207,12 @@ impl Task<'_> {
         });
     }
 
+    /// An element of queries, keys or values.
+    fn load(&self, of_heads: OfHeads, head: VarId, row: Expr, column: Expr) -> Expr {
+        let index = self.of.index(of_heads, [self.image.into(), head.into(), row, column]);
+        Expr::load(self.params.get(self.of.operand(of_heads)), index)
+    }
+
     /// Visits `count` neighbours in vectors, and one by one what is left.
     fn each_vector(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr)) {
         let whole = count / self.lanes;
@@ -240,8 +246,7 @@ impl Task<'_> {
             let query = b.let_("row", self.first + i);
             b.for_("t", self.of.d, |b, t| {
                 let nearest = Expr::from(query).min(self.of.m - 1);
-                let element =
-                    Expr::load(self.params.get("q"), vec![self.image.into(), self.head.into(), nearest, t.into()]);
+                let element = self.load(OfHeads::Queries, self.head, nearest, t.into());
                 let value = match self.of.m % self.block {
                     0 => element,
                     _ => Expr::from(query).lt(self.of.m).select(element, Expr::f32(0.0)),
@@ -262,8 +267,7 @@ impl Task<'_> {
         });
         b.for_("t", self.of.d, |b, t| {
             unrolled(b, &|b, key| {
-                let index = vec![self.image.into(), self.own.into(), first.clone() + key, t.into()];
-                let factor = Expr::load(self.params.get("k"), index);
+                let factor = self.load(OfHeads::Keys, self.own, first.clone() + key, t.into());
                 self.each_vector(b, self.block, |b, i| {
                     let at = vec![key.into(), i.clone()];
                     let product = Expr::load(self.queries, vec![t.into(), i]) * factor.clone();
@@ -280,6 +284,9 @@ impl Task<'_> {
                 let score = match self.of.mask {
                     Mask::None => score,
                     Mask::Shared => score + Expr::load(self.params.get("mask"), vec![nearest, j.into()]),
+                    Mask::Heads => {
+                        score + Expr::load(self.params.get("mask"), vec![self.head.into(), nearest, j.into()])
+                    }
                     Mask::Each => {
                         let index = vec![self.image.into(), self.head.into(), nearest, j.into()];
                         score + Expr::load(self.params.get("mask"), index)
@@ -311,8 +318,8 @@ impl Task<'_> {
                 unrolled(b, &|b, of| {
                     let weight = Expr::load(self.scores, vec![key.into(), row + of]);
                     self.each_vector(b, width, |b, c| {
-                        let index = vec![self.image.into(), self.own.into(), key.into(), column.clone() + c.clone()];
-                        let product = weight.clone() * Expr::load(self.params.get("v"), index);
+                        let value = self.load(OfHeads::Values, self.own, key.into(), column.clone() + c.clone());
+                        let product = weight.clone() * value;
                         let at = vec![of.into(), c];
                         b.store(sums, at.clone(), Expr::load(sums, at) + product);
                     });
@@ -328,7 +335,8 @@ impl Task<'_> {
                     let none = total.clone().eq(Expr::f32(0.0));
                     let mean = none.select(Expr::f32(0.0), Expr::bin(BinOp::Div, value, total.clone()));
                     let channel = column.clone() + c;
-                    let index = vec![self.image.into(), self.head.into(), query.into(), channel.clone()];
+                    let at = [self.image.into(), self.head.into(), query.into(), channel.clone()];
+                    let index = self.of.index(OfHeads::Outputs, at);
                     let result = epilogue(self.w, mean, &channel, &index, self.params);
                     b.store(self.params.output(), index, result);
                 });

@@ -8,6 +8,7 @@ use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::launch::share;
 use crate::templates::cuda::model::ceil_div;
 use crate::workload::Attention;
+use crate::workload::attention::OfHeads;
 use crate::workload::operands::Operands;
 
 /// What a block copies, and where to.
@@ -79,24 +80,25 @@ impl Copies<'_> {
         });
     }
 
-    /// Copies rows of a tensor, elements beyond its last ones being zeros.
+    /// Copies rows of a head, elements beyond its last ones being zeros. `from` gives a row's number in the tensor, and whether it is there.
     fn copy(
         &self,
         b: &mut KernelBuilder,
         (rows, width, unit): (i64, i64, i64),
         at: impl Fn(Expr) -> (BufferId, Vec<Expr>),
-        from: impl Fn(Expr) -> (BufferId, Vec<Expr>, Option<Expr>),
-        elements: i64,
+        (of_heads, head, elements): (OfHeads, Expr, i64),
+        from: impl Fn(Expr) -> (Expr, Option<Expr>),
     ) {
+        let tensor = self.params.get(self.of.operand(of_heads));
         let per_row = width / unit;
         share(b, self.threads, self.thread.clone(), rows * per_row, |b, piece| {
             let (row, column) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * unit);
             let (to, mut to_index) = at(row.clone());
-            let (buffer, mut index, exists) = from(row);
+            let (row, exists) = from(row);
             to_index.push(column.clone());
-            index.push(column.clone());
+            let index = self.of.index(of_heads, [self.place.image.into(), head.clone(), row, column.clone()]);
             let guard = Expr::all(exists.into_iter().chain(below(column, elements, width)));
-            copy_async(b, (to, to_index), (buffer, index), unit, guard);
+            copy_async(b, (to, to_index), (tensor, index), unit, guard);
         });
     }
 
@@ -104,25 +106,26 @@ impl Copies<'_> {
         let (rows, of) = (self.block_rows, &self.of);
         let place = |row: Expr| {
             let row = self.place.tile * rows + row;
-            let exists = below(row.clone(), of.m, rows);
-            (self.params.get("q"), vec![self.place.image.into(), self.place.head.into(), row], exists)
+            (row.clone(), below(row, of.m, rows))
         };
         let sizes = (rows, self.widths[0], self.units[0]);
-        self.copy(b, sizes, |row| (self.queries, vec![row]), place, of.d);
+        let from = (OfHeads::Queries, self.place.head.into(), of.d);
+        self.copy(b, sizes, |row| (self.queries, vec![row]), from, place);
     }
 
     /// Has a step's keys and values brought to a slot; none, where there is no such step.
     fn fetch(&self, b: &mut KernelBuilder, step: &Expr, slot: Expr, more: Option<Expr>) {
         let (keys, of, widths) = (self.keys, &self.of, self.widths);
         let head = Expr::from(self.place.head).floor_div(of.sharing());
-        for (side, (name, elements)) in [("k", of.d), ("v", of.dv)].into_iter().enumerate() {
+        for (side, (of_heads, elements)) in [(OfHeads::Keys, of.d), (OfHeads::Values, of.dv)].into_iter().enumerate() {
             let place = |row: Expr| {
                 let row = step.clone() * keys + row;
                 let exists = more.clone().into_iter().chain(below(row.clone(), of.n, keys));
-                (self.params.get(name), vec![self.place.image.into(), head.clone(), row], Expr::all(exists))
+                (row, Expr::all(exists))
             };
             let to = |row: Expr| (self.ring[side], vec![slot.clone(), row]);
-            self.copy(b, (keys, widths[side], self.units[side]), to, place, elements);
+            let sizes = (keys, widths[side], self.units[side]);
+            self.copy(b, sizes, to, (of_heads, head.clone(), elements), place);
         }
         b.gpu(Gpu::Commit(Group::Copy));
     }

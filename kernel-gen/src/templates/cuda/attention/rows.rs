@@ -7,7 +7,7 @@ use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::outputs::finish;
-use crate::workload::attention::Mask;
+use crate::workload::attention::{Mask, OfHeads};
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Workload};
 use std::f64::consts::LOG2_E;
@@ -224,6 +224,7 @@ impl Rows<'_> {
             let added = match of.mask {
                 Mask::None => None,
                 Mask::Shared => Some(vec![last_query, last_key]),
+                Mask::Heads => Some(vec![self.place.head.into(), last_query, last_key]),
                 Mask::Each => Some(vec![self.place.image.into(), self.place.head.into(), last_query, last_key]),
             };
             let score = match added {
@@ -312,7 +313,8 @@ impl Rows<'_> {
             let exists = Expr::all(exists.chain(below(column.clone(), of.dv, self.width)));
             let total = Expr::load(total, of_pair(&state, 0.into()));
             let value = Expr::load(self.mixed, at);
-            let index = [self.place.image.into(), self.place.head.into(), query, column.clone()];
+            let at = [self.place.image.into(), self.place.head.into(), query, column.clone()];
+            let index = of.index(OfHeads::Outputs, at);
             // A row that sees no key is 0, whatever the values are.
             let none = total.clone().eq(Expr::f32(0.0));
             let mean = none.select(Expr::f32(0.0), Expr::bin(BinOp::Div, value, total));

@@ -27,6 +27,7 @@ use crate::templates::cuda::requires;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::warpgroups::{self, Turns, WARPGROUP, roles};
 use crate::templates::{Scheduled, TemplateError};
+use crate::workload::attention::OfHeads;
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Op, Workload};
 
@@ -269,17 +270,17 @@ impl Block<'_> {
             for consumer in 0..consumers {
                 let row = self.place.tile * self.plan.block_rows() + consumer * ROWS;
                 let to = (self.queries, consumer.into());
-                self.load(b, to, ("q", self.place.head.into(), row), ROWS, of.d, &self.come);
+                self.load(b, to, (OfHeads::Queries, self.place.head.into(), row), ROWS, of.d, &self.come);
             }
             let met = self.met(b);
             let head = Expr::from(self.place.head).floor_div(of.sharing());
             self.each_step(b, 0, &met, |b, step| {
-                for (side, name) in ["k", "v"].into_iter().enumerate() {
+                for (side, of_heads) in [OfHeads::Keys, OfHeads::Values].into_iter().enumerate() {
                     let slots = &self.slots[side];
                     let slot = slots.wait_empty(b);
                     slots.expect(b, &slot, keys * [queries, values][side]);
                     let to = (self.rings[side], slot.clone());
-                    let from = (name, head.clone(), step.clone() * keys);
+                    let from = (of_heads, head.clone(), step.clone() * keys);
                     self.load(b, to, from, keys, [of.d, of.dv][side], &slots.full(&slot));
                     slots.place.advance(b);
                 }
@@ -292,16 +293,17 @@ impl Block<'_> {
         &self,
         b: &mut KernelBuilder,
         (to, slot): (BufferId, Expr),
-        (name, head, row): (&str, Expr, Expr),
+        (of_heads, head, row): (OfHeads, Expr, Expr),
         rows: i64,
         width: i64,
         on: &Slot,
     ) {
-        let [blocks, columns] = blocks_of(width);
+        let (of, [blocks, columns]) = (&self.plan.of, blocks_of(width));
         for block in 0..blocks {
             let dst = tile(to, [slot.clone(), block.into(), 0.into(), 0.into()], &[rows, columns]);
-            let origin = [self.place.image.into(), head.clone(), row.clone(), (block * columns).into()];
-            load_box(b, dst, tile(self.params.get(name), origin, &[rows, columns]), on.clone());
+            let at = [self.place.image.into(), head.clone(), row.clone(), (block * columns).into()];
+            let (from, origin) = (self.params.get(of.operand(of_heads)), of.index(of_heads, at));
+            load_box(b, dst, tile(from, origin, &of.in_order([1, 1, rows, columns])), on.clone());
         }
     }
 
