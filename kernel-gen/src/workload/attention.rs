@@ -129,6 +129,9 @@ pub(crate) static ATTENTION: Kind = Kind {
         }
     },
     read: |shared, values| {
+        if shared.has("packed") && shared.has("rows_first") {
+            return Err(Fault::new("packed", "both `packed` and `rows_first` are set", "leave `rows_first` out"));
+        }
         let order = order(shared);
         let of = match order {
             HeadOrder::Packed => packed(values)?,
@@ -197,6 +200,10 @@ fn apart(order: HeadOrder, values: &Values) -> Result<Attention, Fault> {
 /// Attention of queries, keys and values that are one tensor.
 fn packed(values: &Values) -> Result<Attention, Fault> {
     let [b, m, all, d] = values.shape("qkv");
+    if all < 3 {
+        let cause = format!("`qkv` has {all} heads");
+        return Err(Fault::new("qkv", cause, "write at least one of queries, one of keys and one of values"));
+    }
     let kv_heads = match values.get("kv_heads") {
         Some(given) => given[0],
         None if all % 3 == 0 => all / 3,
@@ -209,6 +216,10 @@ fn packed(values: &Values) -> Result<Attention, Fault> {
     if kv_heads < 1 || heads < 1 {
         let cause = format!("of {all} heads of `qkv`, {kv_heads} of keys and as many of values leave none of queries");
         return Err(Fault::new("kv_heads", cause, "write a number of heads whose double leaves some for queries"));
+    }
+    if heads % kv_heads != 0 {
+        let cause = format!("{kv_heads} heads of keys do not divide the {heads} of queries that they leave of {all}");
+        return Err(Fault::new("kv_heads", cause, "as many neighbouring query heads share each key head"));
     }
     let (dv, n, order) = (d, m, HeadOrder::Packed);
     Ok(Attention { b, heads, kv_heads, m, n, d, dv, causal: false, mask: Mask::None, order })

@@ -131,7 +131,7 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
         DType::Bf16 => (2f64.powi(-8), 0.0),
         _ => (0.0, 0.0),
     };
-    let (count, n) = (n, n as f64);
+    let terms = n as f64;
     let (mut sums, mut sizes, mut plain) = (vec![0.0; dv], vec![0.0; dv], vec![0.0; dv]);
     for (j, weight) in weights.iter().enumerate() {
         for (c, value) in value(j).iter().enumerate() {
@@ -145,16 +145,16 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
         .then_some(0..dv)
         .into_iter()
         .flatten();
-    let or_nan = uncertain.chain((0..dv).filter(|c| (0..count).any(|j| !value(j)[*c].is_finite())));
+    let or_nan = uncertain.chain((0..dv).filter(|c| (0..n).any(|j| !value(j)[*c].is_finite())));
     let magnitude = |c: usize| {
         let size = sizes[c] / total;
-        let relative = worst + mean + 2.0 * rounded + (4.0 * n + 8.0) * U;
+        let relative = worst + mean + 2.0 * rounded + (4.0 * terms + 8.0) * U;
         let error = size * relative * (1.0 + relative) + (smallest + f64::from(f32::MIN_POSITIVE)) * plain[c] / total;
         match workload.math {
             _ if exceeds || !error.is_finite() && sums[c].is_finite() && total.is_finite() => f64::MAX,
             // Both operands of both products lose bits, and that of a score is a share of its weight.
-            Math::Tf32 => error / (n * U) + size * (2.0 * most + 2.0),
-            _ => error / (n * U),
+            Math::Tf32 => error / (terms * U) + size * (2.0 * most + 2.0),
+            _ => error / (terms * U),
         }
     };
     Row {

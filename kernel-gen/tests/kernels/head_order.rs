@@ -1,8 +1,10 @@
 //! Attention in networks: which of the orders of its tensors saves permutations.
 
+use crate::networks::evaluate;
 use crate::random_network::{float, floats, info, int, integers, ints, model, node};
 use kernel_gen::ir::DType;
-use kernel_gen::network::{Form, Network, parse};
+use kernel_gen::network::{Form, Network, Program, parse};
+use kernel_gen::stable::Rng;
 use kernel_gen::workload::ConvLayout;
 use rten_onnx::onnx::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use std::collections::BTreeMap;
@@ -80,22 +82,23 @@ fn heads_are_read_and_written_where_products_have_them() {
     assert_eq!(whole, columns);
 }
 
-/// The keys of the steps of a model with one `Attention` node whose operands are inputs, but for the mask.
-fn of_node(
-    shapes: [&[i64]; 3],
-    mask: Option<TensorProto>,
-    attributes: Vec<AttributeProto>,
-) -> Result<Vec<String>, String> {
+/// A model with one `Attention` node whose operands are inputs, but for the mask.
+fn of_node(shapes: [&[i64]; 3], mask: Option<TensorProto>, attributes: Vec<AttributeProto>) -> Result<Program, String> {
     let names = ["q", "k", "v"];
-    let input = names.iter().zip(shapes).map(|(name, shape)| info(name, shape)).collect();
     let operands = [&names[..], if mask.is_some() { &["mask"] } else { &[] }].concat();
-    let node = vec![node("Attention", &operands, &["y"], attributes)];
-    let (initializer, output) = (mask.into_iter().collect(), vec![info("y", &[1])]);
+    program(vec![node("Attention", &operands, &["y"], attributes)], mask.into_iter().collect(), shapes)
+}
+
+/// The steps of a model with inputs `q`, `k` and `v`, before any pass.
+fn program(node: Vec<NodeProto>, initializer: Vec<TensorProto>, shapes: [&[i64]; 3]) -> Result<Program, String> {
+    let input = ["q", "k", "v"].iter().zip(shapes).map(|(name, shape)| info(name, shape)).collect();
+    let output = vec![info("y", &[1])];
     let bytes = model(GraphProto { node, initializer, input, output, ..Default::default() }).write_buf().unwrap();
-    match parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()) {
-        Ok(program) => Ok(program.steps.iter().map(|step| step.workload.key()).collect()),
-        Err(problems) => Err(problems[0].cause.clone()),
-    }
+    parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()).map_err(|problems| problems[0].cause.clone())
+}
+
+fn keys(program: &Program) -> Vec<String> {
+    program.steps.iter().map(|step| step.workload.key()).collect()
 }
 
 #[test]
@@ -104,10 +107,11 @@ fn attention_as_one_node() {
     let (four, three): ([&[i64]; 3], [&[i64]; 3]) =
         ([&[2, 4, 5, 8], &[2, 2, 7, 8], &[2, 2, 7, 6]], [&[2, 5, 32], &[2, 7, 16], &[2, 7, 12]]);
     let plain = "attention-f32-b2h4m5n7d8v6-g2-full";
-    assert_eq!(of_node(four, None, vec![]).unwrap(), [plain]);
-    assert_eq!(of_node(three, None, heads(4, 2)).unwrap(), [format!("{plain}.rows")]);
+    let of = |shapes, mask, attributes| keys(&of_node(shapes, mask, attributes).unwrap());
+    assert_eq!(of(four, None, vec![]), [plain]);
+    assert_eq!(of(three, None, heads(4, 2)), [format!("{plain}.rows")]);
     let causal = [heads(4, 2), vec![int("is_causal", 1)]].concat();
-    assert_eq!(of_node(three, None, causal).unwrap(), ["attention-f32-b2h4m5n7d8v6-g2-causal.rows"]);
+    assert_eq!(of(three, None, causal), ["attention-f32-b2h4m5n7d8v6-g2-causal.rows"]);
     // A mask in the shapes that the operator has, or repeated.
     let mask = |shape: &[i64]| Some(floats("mask", shape, &vec![0.5; shape.iter().product::<i64>() as usize]));
     for (shape, word) in [
@@ -118,19 +122,150 @@ fn attention_as_one_node() {
         (&[2, 4, 5, 7], ".masks"),
         (&[2, 1, 5, 7], ".masks"),
     ] {
-        assert_eq!(of_node(four, mask(shape), vec![]).unwrap(), [format!("{plain}{word}")], "{shape:?}");
+        assert_eq!(of(four, mask(shape), vec![]), [format!("{plain}{word}")], "{shape:?}");
     }
-    // A scale of its own is a step in front.
-    let scaled = of_node(four, None, vec![float("scale", 0.5)]).unwrap();
-    assert!(scaled.len() == 2 && scaled[0].starts_with("multiply-") && scaled[1] == plain, "{scaled:?}");
     let refused = |shapes, mask, attributes, cause: &str| {
         let found: String = of_node(shapes, mask, attributes).unwrap_err();
         assert!(found.contains(cause), "{found}");
     };
-    refused(four, mask(&[3, 7]), vec![], "a mask of [3, 7] does not broadcast to scores of [2, 4, 5, 7]");
+    refused(four, mask(&[3, 7]), vec![], "a mask of [3, 7] does not say");
+    refused(four, mask(&[5, 1]), vec![], "a mask of [5, 1] does not say which of 7 keys each of 5 queries sees");
+    refused(four, mask(&[1, 1, 1, 5, 7]), vec![], "a mask of [1, 1, 1, 5, 7] does not say");
     refused(four, None, vec![float("softcap", 2.0)], "softcap");
     refused(three, None, heads(5, 2), "q_num_heads");
     refused(three, None, vec![], "q_num_heads");
-    refused([&[2, 5], &[2, 5], &[2, 5]], None, vec![], "an operand of [2, 5]");
+    refused([&[2, 5], &[2, 5], &[2, 5]], None, vec![], "operands of [[2, 5], [2, 5], [2, 5]]");
+    refused([four[0], three[1], four[2]], None, vec![], "operands of [[2, 4, 5, 8], [2, 7, 16], [2, 2, 7, 6]]");
     refused([&[2, 3, 5, 8], &[2, 2, 7, 8], &[2, 2, 7, 6]], None, vec![], "2 heads of keys do not divide 3");
+    // Truth values that are computed are numbers to the steps, and must not be added.
+    let computed = vec![
+        node("Greater", &["q", "zero"], &["t"], vec![]),
+        node("Transpose", &["t"], &["mask"], vec![ints("perm", &[0, 1, 3, 2])]),
+        node("Attention", &["q", "k", "v", "mask"], &["y"], vec![]),
+    ];
+    let square: [&[i64]; 3] = [&[2, 4, 8, 8]; 3];
+    let cause = program(computed, vec![floats("zero", &[], &[0.0])], square).unwrap_err();
+    assert!(cause.contains("truth values that are computed"), "{cause}");
+}
+
+/// One node gives what the products, the sums and the softmax give that it stands for.
+#[test]
+fn attention_as_one_node_is_what_its_pieces_are() {
+    let shapes: [&[i64]; 3] = [&[2, 3, 5, 8], &[2, 3, 7, 8], &[2, 3, 7, 6]];
+    let mut rng = Rng::new(3);
+    let mut numbers = |shape: &[i64]| -> Vec<f64> {
+        (0..shape.iter().product::<i64>()).map(|_| rng.between(-64, 64) as f64 / 64.0).collect()
+    };
+    let inputs: Vec<Vec<f64>> = shapes.iter().map(|shape| numbers(shape)).collect();
+    let least = f32::NEG_INFINITY;
+    let truths: Vec<i64> = (0..35).map(|i| i64::from(i % 7 <= i / 7)).collect();
+    let hidden: Vec<f32> = truths.iter().map(|seen| if *seen == 0 { least } else { 0.0 }).collect();
+    let near: Vec<f32> = (0..35i64).map(|at| if (-1..=2).contains(&(at % 7 - at / 7)) { 0.0 } else { least }).collect();
+    let biases: Vec<f32> = numbers(&[3, 5, 7]).into_iter().map(|v| v as f32).collect();
+    let both: Vec<f32> = biases.iter().enumerate().map(|(i, bias)| bias + near[i % 35]).collect();
+    let usual = 1.0 / 8f32.sqrt();
+    let window = || vec![int("left_window_size", 1), int("right_window_size", 2)];
+    let cases = [
+        (None, vec![], usual, None),
+        (None, vec![float("scale", 0.7)], 0.7, None),
+        (Some(floats("mask", &[3, 5, 7], &biases)), vec![], usual, Some(floats("m", &[3, 5, 7], &biases))),
+        (Some(integers("mask", &[5, 7], &truths)), vec![], usual, Some(floats("m", &[5, 7], &hidden))),
+        (
+            Some(integers("mask", &[7], &[0, -3, 2, 0, 1, 0, 0])),
+            vec![],
+            usual,
+            Some(floats("m", &[7], &[0.0, -3.0, 2.0, 0.0, 1.0, 0.0, 0.0])),
+        ),
+        (None, vec![int("is_causal", 1)], usual, Some(floats("m", &[5, 7], &hidden))),
+        (None, window(), usual, Some(floats("m", &[5, 7], &near))),
+        (Some(floats("mask", &[3, 5, 7], &biases)), window(), usual, Some(floats("m", &[3, 5, 7], &both))),
+    ];
+    for (i, (mask, attributes, scale, added)) in cases.into_iter().enumerate() {
+        let one = of_node(shapes, mask, attributes).unwrap();
+        let pieces = vec![
+            node("Transpose", &["k"], &["kt"], vec![ints("perm", &[0, 1, 3, 2])]),
+            node("MatMul", &["q", "kt"], &["a"], vec![]),
+            node("Mul", &["a", "s"], &["b"], vec![]),
+            node("Add", &["b", "m"], &["c"], vec![]),
+            node("Softmax", &["c"], &["p"], vec![int("axis", -1)]),
+            node("MatMul", &["p", "v"], &["y"], vec![]),
+        ];
+        let added = added.unwrap_or(floats("m", &[1], &[0.0]));
+        let pieces = program(pieces, vec![floats("s", &[], &[scale]), added], shapes).unwrap();
+        let [found, expected] = [one, pieces].map(|program| evaluate(&program, &inputs, None).remove(0));
+        let same = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(same && found.len() == 2 * 3 * 5 * 6, "case {i}: {found:?} and {expected:?}");
+    }
+}
+
+#[test]
+fn heads_stay_where_they_are_if_their_order_is_of_use_elsewhere() {
+    let shape: [&[i64]; 3] = [&[2, 6, 3, 8]; 3];
+    let turn = |from: &str, to: &str| node("Transpose", &[from], &[to], vec![ints("perm", &[0, 2, 1, 3])]);
+    let attention = || {
+        let before = [("q", "qt"), ("k", "kt"), ("v", "vt")].map(|(from, to)| turn(from, to));
+        before.into_iter().chain([node("Attention", &["qt", "kt", "vt"], &["o"], vec![])]).collect::<Vec<_>>()
+    };
+    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
+    let orders = |behind: Vec<NodeProto>, constants: Vec<TensorProto>| {
+        let all = keys(
+            &Network::of("n", program([attention(), behind].concat(), constants, shape).unwrap(), form).plans[0]
+                .program,
+        );
+        (all.iter().any(|key| key.ends_with("-full.rows")), all)
+    };
+    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
+    let (kept, all) = orders(vec![turn("o", "y")], vec![]);
+    assert!(kept && all.len() == 1, "{all:?}");
+    // The result is read twice.
+    let twice =
+        vec![turn("o", "t"), node("Reshape", &["o", "s"], &["r"], vec![]), node("Add", &["t", "r"], &["y"], vec![])];
+    let (kept, all) = orders(twice, vec![list("s", &[2, 6, 3, 8])]);
+    assert!(!kept, "{all:?}");
+    // A part of it is permuted.
+    let part = vec![node("Slice", &["o", "from", "to", "axis"], &["t"], vec![]), turn("t", "y")];
+    let (kept, all) = orders(part, vec![list("from", &[0]), list("to", &[1]), list("axis", &[0])]);
+    assert!(!kept, "{all:?}");
+    // What it reads and what it writes are parts of one result.
+    let shapes: [&[i64]; 3] = [&[1, 64, 24]; 3];
+    let beside = vec![
+        node("Relu", &["q"], &["x"], vec![]),
+        node("Reshape", &["x", "apart"], &["rows"], vec![]),
+        turn("rows", "t"),
+        node("Attention", &["t", "t", "t"], &["o"], vec![]),
+        turn("o", "back"),
+        node("Reshape", &["back", "together"], &["z"], vec![]),
+        node("Concat", &["x", "z"], &["y"], vec![int("axis", 1)]),
+    ];
+    let constants = vec![list("apart", &[1, 64, 3, 8]), list("together", &[1, 64, 24])];
+    let program = Network::of("n", program(beside, constants, shapes).unwrap(), form).plans.remove(0).program;
+    for step in &program.steps {
+        let written = program.root(step.output);
+        assert!(step.operands.iter().all(|id| program.root(*id) != written), "{program}");
+    }
+}
+
+/// A slice of columns whose rows are turned around is not the columns of a product.
+#[test]
+fn rows_that_are_reversed_are_not_read_as_they_lie() {
+    let shapes: [&[i64]; 3] = [&[1, 6, 72], &[1], &[1]];
+    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
+    let of = |reversed: bool| {
+        let mut constants = vec![list("axes", &[2, 1]), list("steps", &[1, if reversed { -1 } else { 1 }])];
+        let mut nodes = vec![];
+        for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let (from, i) = (if reversed { 5 } else { 0 }, i as i64);
+            let to = if reversed { i64::MIN } else { 6 };
+            constants.push(list(&format!("from_{name}"), &[24 * i, from]));
+            constants.push(list(&format!("to_{name}"), &[24 * (i + 1), to]));
+            let operands = ["q", &format!("from_{name}"), &format!("to_{name}"), "axes", "steps"];
+            nodes.push(node("Slice", &operands, &[name], vec![]));
+        }
+        let heads = vec![int("q_num_heads", 3), int("kv_num_heads", 3)];
+        nodes.push(node("Attention", &["a", "b", "c"], &["y"], heads));
+        let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
+        keys(&Network::of("n", program(nodes, constants, shapes).unwrap(), form).plans[0].program)
+    };
+    assert_eq!(of(false), ["attention-f32-b1h3m6n6d8v8-g3-full.packed"]);
+    assert_eq!(of(true).last().map(String::as_str), Some("attention-f32-b1h3m6n6d8v8-g3-full.rows"));
 }

@@ -13,7 +13,7 @@ use crate::workload::{Attention, Matmul, Op, Workload};
 /// Most elements of a mask.
 const MOST_MASK: i64 = 1 << 24;
 
-/// How many times its constants' elements a mask may have that is written out for all heads of all images.
+/// How many times its constants' elements a mask may have that is written out for all heads.
 const MOST_TIMES: i64 = 8;
 
 /// Replaces the last product of each attention by the whole. What the others were for is dead then.
@@ -106,17 +106,25 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         })
         .unwrap_or((1, batch));
     // One matrix does for all heads, or one a head for all images, where no constant tells them apart.
-    let differs_in = |shape: &[i64]| shape.iter().rev().skip(2).rposition(|n| *n != 1).map_or(0, |i| i + 1);
-    let deepest = masks.iter().map(|(constant, ..)| differs_in(&constant.shape)).max();
-    let (kind, extents) = match deepest {
-        None => (Mask::None, vec![]),
-        Some(0) => (Mask::Shared, vec![m, n]),
-        Some(1) if b > 1 => (Mask::Heads, vec![heads, m, n]),
-        Some(_) => (Mask::Each, vec![b, heads, m, n]),
+    let of_heads =
+        |(constant, ..): &(Tensor, Vec<i64>, f64)| constant.shape.iter().rev().nth(2).is_some_and(|n| *n != 1);
+    let of_images = |mask: &(Tensor, Vec<i64>, f64)| {
+        mask.0.shape.iter().rev().skip(3).any(|n| *n != 1)
+            || of_heads(mask) && (b == 1 || mask.1.iter().rev().nth(2) != Some(&heads))
+    };
+    let (kind, extents) = if masks.is_empty() {
+        (Mask::None, vec![])
+    } else if masks.iter().any(of_images) {
+        (Mask::Each, vec![b, heads, m, n])
+    } else if masks.iter().any(of_heads) {
+        (Mask::Heads, vec![heads, m, n])
+    } else {
+        (Mask::Shared, vec![m, n])
     };
     let elements = if kind == Mask::None { 0 } else { extents.iter().product() };
     let constants: usize = masks.iter().map(|(constant, ..)| constant.data.len()).sum();
-    if elements > MOST_MASK || kind == Mask::Each && elements > MOST_TIMES * constants as i64 {
+    let written_out = matches!(kind, Mask::Heads | Mask::Each);
+    if elements > MOST_MASK || written_out && elements > MOST_TIMES * constants as i64 {
         return None;
     }
     let mut mask = None;

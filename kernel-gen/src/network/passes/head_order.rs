@@ -7,20 +7,20 @@ use crate::workload::attention::HeadOrder;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::{Attention, Op};
 
-/// Changes the order of each attention whose operands and result are all permuted for it alone.
+/// Changes the order of each attention whose operands are permuted, and whose result is permuted for nothing else.
 pub(super) fn keep(program: &mut Program) {
     let mut at = 0;
     while at < program.steps.len() {
-        if let Some((of, operands, permuted)) = find(program, at) {
-            let output = program.steps[permuted].output;
-            let nodes = program.steps[permuted].nodes.clone();
+        if let Some(Found { of, operands, permuted }) = find(program, at) {
+            let behind = permuted.map(|permuted| program.steps.remove(permuted));
             let step = &mut program.steps[at];
             let before: Vec<ValueId> = step.operands.splice(..3, operands).collect();
             step.workload.op = of.into();
-            step.output = output;
-            step.nodes.extend(nodes);
             step.said = said(&of, std::mem::take(&mut step.said));
-            program.steps.remove(permuted);
+            if let Some(behind) = behind {
+                step.output = behind.output;
+                step.nodes.extend(behind.nodes);
+            }
             let steps = program.steps.len();
             before.into_iter().for_each(|id| remove_unread(program, id));
             at -= steps - program.steps.len();
@@ -40,36 +40,62 @@ fn remove_unread(program: &mut Program, id: ValueId) {
     }
 }
 
-/// How a spec says an attention that was said with heads first.
+/// How a spec says an attention that has rows first, and was said in another way.
 fn said(of: &Attention, before: Said) -> Said {
     let [heads, kv_heads] = [of.heads, of.kv_heads];
     let shape = |heads, rows, width| format!("{:?}", of.in_order([of.b, heads, rows, width]));
-    let (flag, mut keys) = match of.order {
-        HeadOrder::HeadsFirst => return before,
-        HeadOrder::RowsFirst => {
-            let keys = [shape(heads, of.m, of.d), shape(kv_heads, of.n, of.d), shape(kv_heads, of.n, of.dv)];
-            ("rows_first", ["q", "k", "v"].into_iter().zip(keys).collect::<Vec<_>>())
-        }
-        HeadOrder::Packed => ("packed", vec![("qkv", shape(heads + 2 * kv_heads, of.m, of.d))]),
+    let (flag, mut keys) = if of.order == HeadOrder::Packed {
+        ("packed", vec![("qkv", shape(heads + 2 * kv_heads, of.m, of.d))])
+    } else {
+        let keys = [shape(heads, of.m, of.d), shape(kv_heads, of.n, of.d), shape(kv_heads, of.n, of.dv)];
+        ("rows_first", ["q", "k", "v"].into_iter().zip(keys).collect())
     };
     keys.extend(before.keys.into_iter().filter(|(key, _)| *key == "mask"));
-    Said { flags: [before.flags, vec![flag]].concat(), keys }
+    let others = before.flags.into_iter().filter(|flag| *flag != "rows_first");
+    Said { flags: others.chain([flag]).collect(), keys }
 }
 
-/// What step `at` becomes, if it is an attention that can do without permutations: the operator, what it reads in the place of its first
-/// three operands, and the step that permutes its result.
-fn find(program: &Program, at: usize) -> Option<(Attention, Vec<ValueId>, usize)> {
+/// What an attention becomes that can do without permutations and copies.
+struct Found {
+    of: Attention,
+    /// What it reads in the place of its first three operands.
+    operands: Vec<ValueId>,
+    /// The step that permutes its result.
+    permuted: Option<usize>,
+}
+
+/// What step `at` becomes, if it is such an attention.
+fn find(program: &Program, at: usize) -> Option<Found> {
     let step = &program.steps[at];
     let Op::Attention(of) = step.workload.op else { return None };
-    if of.order != HeadOrder::HeadsFirst || !is_bare(step) || program.uses()[step.output] != 1 {
+    let found = match of.order {
+        HeadOrder::Packed => return None,
+        HeadOrder::RowsFirst => {
+            let operands = vec![columns_of_one(program, &of, &step.operands[..3])?];
+            Found { of: Attention { order: HeadOrder::Packed, ..of }, operands, permuted: None }
+        }
+        HeadOrder::HeadsFirst => of_heads_first(program, at, of)?,
+    };
+    // A launch does not write to what it reads.
+    let written = found.permuted.map_or(step.output, |permuted| program.steps[permuted].output);
+    let mut read = found.operands.iter().chain(&step.operands[3..]);
+    let apart = read.all(|id| program.root(*id) != program.root(written));
+    apart.then_some(found)
+}
+
+/// What an attention with heads first becomes.
+fn of_heads_first(program: &Program, at: usize, of: Attention) -> Option<Found> {
+    let step = &program.steps[at];
+    if !is_bare(step) || program.uses()[step.output] != 1 {
         return None;
     }
     let reads = |id: &ValueId| program.place(*id) == (step.output, 0);
     let permuted = (at + 1..program.steps.len()).find(|i| program.steps[*i].operands.iter().any(reads))?;
     let (input, order) = permutation(&program.steps[permuted])?;
     is_nothing(joined(&[of.b, of.m, of.heads, of.dv], &[0, 2, 1, 3], input, order))?;
+    let made = |order, operands| Some(Found { of: Attention { order, ..of }, operands, permuted: Some(permuted) });
     if let Some(qkv) = packed(program, &of, &step.operands[..3]) {
-        return Some((Attention { order: HeadOrder::Packed, ..of }, vec![qkv], permuted));
+        return made(HeadOrder::Packed, vec![qkv]);
     }
     let shapes = [(of.heads, of.m, of.d), (of.kv_heads, of.n, of.d), (of.kv_heads, of.n, of.dv)];
     let rows = step.operands.iter().zip(shapes).map(|(id, (heads, rows, width))| {
@@ -80,8 +106,8 @@ fn find(program: &Program, at: usize) -> Option<(Attention, Vec<ValueId>, usize)
     });
     let rows = rows.collect::<Option<Vec<ValueId>>>()?;
     match columns_of_one(program, &of, &rows) {
-        Some(qkv) => Some((Attention { order: HeadOrder::Packed, ..of }, vec![qkv], permuted)),
-        None => Some((Attention { order: HeadOrder::RowsFirst, ..of }, rows, permuted)),
+        Some(qkv) => made(HeadOrder::Packed, vec![qkv]),
+        None => made(HeadOrder::RowsFirst, rows),
     }
 }
 
@@ -124,10 +150,11 @@ fn columns_of_one(program: &Program, of: &Attention, rows: &[ValueId]) -> Option
         let at = (0..input.len()).find(|at| size[*at] != input[*at])?;
         let (outer, inner) = (input[..at].iter().product::<i64>(), input[at + 1..].iter().product::<i64>());
         let is_part = size[at + 1..] == input[at + 1..]
-            && (distance[at] == 1 || size[at] == 1)
+            && distance.iter().zip(size.iter()).all(|(distance, size)| *distance == 1 || *size == 1)
             && [outer, input[at] * inner, size[at] * inner, start[at] * inner]
                 == [of.b * of.m, 3 * columns, columns, i * columns];
-        (is_part && program.elements(*id) == program.elements(step.output)).then_some(step.operands[0])
+        let is_whole = program.place(*id) == (step.output, 0) && program.elements(*id) == program.elements(step.output);
+        (is_part && is_whole).then_some(step.operands[0])
     };
     let all = (0..).zip(rows).map(cut).collect::<Option<Vec<ValueId>>>()?;
     let same = all.iter().all(|id| program.place(*id) == program.place(all[0]));

@@ -165,6 +165,9 @@ pub(super) fn joined(
         extent: i64,
     }
     let result: Vec<i64> = first_order.iter().map(|i| first[*i as usize]).collect();
+    if first.iter().product::<i64>() != second.iter().product::<i64>() {
+        return None;
+    }
     let mut pieces = vec![];
     let (mut i, mut j, mut a, mut b) = (0, 0, *result.first()?, *second.first()?);
     loop {

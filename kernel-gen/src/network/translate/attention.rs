@@ -25,15 +25,15 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     let heads = ["q_num_heads", "kv_num_heads", "kv_num_heads"].map(|name| (name, node.integer(name, 0)));
     let mut shapes = vec![];
     for (id, (name, heads)) in all.into_iter().zip(heads) {
-        shapes.push(match b.shape(id)[..] {
-            [n, heads, rows, width] if rank == 4 => [n, heads, rows, width],
-            [n, rows, width] if rank == 3 => match heads {
-                heads if heads > 0 && width % heads == 0 => [n, rows, heads, width / heads],
-                heads => return Err(Fault::attribute(name, heads, &format!("a number that divides {width}"))),
-            },
-            ref shape => {
-                return Err(Fault::new(format!("an operand of {shape:?}"), "give it three or four dimensions"));
-            }
+        let shape = b.shape(id);
+        if shape.len() != rank || !(3..=4).contains(&rank) || shape.iter().any(|n| *n < 1) {
+            let cause = format!("operands of {:?}", all.map(|id| b.shape(id)));
+            return Err(Fault::new(cause, "give all three of them three dimensions, or four, and extents from 1 on"));
+        }
+        shapes.push(match shape[..] {
+            [n, rows, width] if heads > 0 && width % heads == 0 => [n, rows, heads, width / heads],
+            [_, _, width] => return Err(Fault::attribute(name, heads, &format!("a number that divides {width}"))),
+            _ => [shape[0], shape[1], shape[2], shape[3]],
         });
     }
     let [q_shape, k_shape, v_shape] = [shapes[0], shapes[1], shapes[2]];
@@ -50,9 +50,17 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     }
     let (k, v) = (b.view(all[1], &k_shape)?, b.view(all[2], &v_shape)?);
     let mut operands = vec![q, k, v];
-    let mask = match x.get(3).copied().flatten() {
+    let given = match x.get(3).copied().flatten() {
         Some(mask) => Some(mask_of(b, mask, [n, heads, m, keys])?),
         None => None,
+    };
+    let mask = match (given, window(node, [m, keys])) {
+        (Some((mask, shape)), Some(window)) => {
+            let window = b.add_constant(window);
+            Some((binary(b, "add", mask, window)?, shape))
+        }
+        (None, Some(window)) => Some((b.add_constant(window), vec![m, keys])),
+        (given, None) => given,
     };
     operands.extend(mask.as_ref().map(|(mask, _)| *mask));
     let mut call = Call::new("attention", &operands).key("q", &q_shape).key("k", &k_shape).key("v", &v_shape);
@@ -67,23 +75,39 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     }
 }
 
+/// The window of keys that a query sees, as a mask, if it has one: so many before and behind the key of its own number.
+fn window(node: &Node, [m, n]: [i64; 2]) -> Option<Tensor> {
+    let [left, right] = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1));
+    let sees = |i: i64, j: i64| (left < 0 || i - j <= left) && (right < 0 || j - i <= right);
+    let added = |i, j| if sees(i, j) { 0.0 } else { f32::NEG_INFINITY };
+    let all = || (0..m).flat_map(|i| (0..n).map(move |j| added(i, j))).collect::<Vec<f32>>();
+    (left >= 0 || right >= 0).then(|| Tensor::floats(&[m, n], all()))
+}
+
 /// A mask as what is added to the scores, in one of the shapes that the operator takes.
 fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId, Vec<i64>), Fault> {
     let mask = match b.constant(mask) {
         // Truth values say which keys are seen.
-        Some(truths) if truths.is_integer() => {
+        Some(tensor) if tensor.is_integer() && tensor.to_floats().iter().all(|v| [0.0, 1.0].contains(v)) => {
             let added = |seen: &f32| if *seen == 0.0 { f32::NEG_INFINITY } else { 0.0 };
-            let added: Vec<f32> = truths.to_floats().iter().map(added).collect();
-            b.add_constant(Tensor::floats(&truths.shape, added))
+            let added: Vec<f32> = tensor.to_floats().iter().map(added).collect();
+            b.add_constant(Tensor::floats(&tensor.shape, added))
         }
-        _ => mask,
+        Some(_) => b.numbers(mask),
+        None if b.is_truth(mask) => {
+            let help = "export the model with a constant mask, or with one of numbers that are added to the scores";
+            return Err(Fault::new("its mask is of truth values that are computed when the network runs", help));
+        }
+        None => mask,
     };
     let shape = b.shape(mask);
     let wide: Vec<i64> = [&[1; 4][shape.len().min(4)..], &shape[..]].concat();
-    let fits = wide.len() == 4 && wide.iter().zip(scores).all(|(extent, all)| *extent == all || *extent == 1);
-    if !fits {
-        let cause = format!("a mask of {shape:?} does not broadcast to scores of {scores:?}");
-        return Err(Fault::new(cause, "check the extents that the spec gives the inputs"));
+    // What is shorter than the keys is not repeated: the standard has it hide the others.
+    let fits = |(extent, all): (&i64, i64)| *extent == all || *extent == 1;
+    if wide.len() != 4 || !wide.iter().zip(scores).all(fits) || wide[3] != scores[3] {
+        let cause =
+            format!("a mask of {shape:?} does not say which of {} keys each of {} queries sees", scores[3], scores[2]);
+        return Err(Fault::new(cause, "export the model with a mask as long as there are keys"));
     }
     // One matrix does for all heads, or one a head for all images, where a mask does not tell them apart.
     let first = match wide[..2] {

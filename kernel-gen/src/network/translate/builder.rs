@@ -6,7 +6,7 @@ use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor, is_shape};
 use crate::workload::operator::{OfBytes, Shared, Values};
 use crate::workload::operators::kind;
-use crate::workload::{ConvLayout, Epilogue, Math, Number, Quant, Slices, Workload, reference};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Quant, Slices, Workload, reference};
 use std::collections::BTreeMap;
 
 /// Most elements of all constants that are computed.
@@ -175,6 +175,15 @@ impl Builder {
             }
             _ => id,
         }
+    }
+
+    /// Whether a value that is computed when the network runs holds truth values, as far as moving them around does not hide it.
+    pub(super) fn is_truth(&self, id: ValueId) -> bool {
+        let root = self.program.root(id);
+        self.program.steps.iter().find(|step| step.output == root).is_some_and(|step| {
+            TRUTHS.contains(&step.workload.op_name())
+                || matches!(step.workload.op, Op::Movement(_)) && self.is_truth(step.operands[0])
+        })
     }
 
     /// A value with the same elements in another shape.
