@@ -74,7 +74,16 @@ pub enum HeadOrder {
 }
 
 impl HeadOrder {
+    /// In the order of the key's pattern.
     pub(super) const ALL: [HeadOrder; 3] = [HeadOrder::HeadsFirst, HeadOrder::RowsFirst, HeadOrder::Packed];
+
+    /// What is of an image, a head, a row and a column, as tensors of this order have it; of what these have, what the former is.
+    fn arrange<T>(self, [image, second, third, column]: [T; 4]) -> [T; 4] {
+        match self {
+            HeadOrder::HeadsFirst => [image, second, third, column],
+            HeadOrder::RowsFirst | HeadOrder::Packed => [image, third, second, column],
+        }
+    }
 }
 
 /// The tensors of an [`Attention`] that have heads.
@@ -118,13 +127,12 @@ pub(crate) static ATTENTION: Kind = Kind {
                 vec![qkv, SpecKey::optional("kv_heads", &[]), mask]
             }
             order => {
-                let shape = |heads: &str, rows: &str, width: &str| match order {
-                    HeadOrder::HeadsFirst => format!("[b, {heads}, {rows}, {width}]"),
-                    _ => format!("[b, {rows}, {heads}, {width}]"),
+                let key = |name, [heads, rows, width]: [&str; 3]| {
+                    let shape = order.arrange(["b", heads, rows, width]).join(", ");
+                    SpecKey::required(name, &[4], &format!("[{shape}]"))
                 };
-                let key = |name, shape: String| SpecKey::required(name, &[4], &shape);
-                let (q, k) = (key("q", shape("heads", "m", "d")), key("k", shape("kv_heads", "n", "d")));
-                vec![q, k, key("v", shape("kv_heads", "n", "dv")), mask]
+                let (q, k) = (key("q", ["heads", "m", "d"]), key("k", ["kv_heads", "n", "d"]));
+                vec![q, k, key("v", ["kv_heads", "n", "dv"]), mask]
             }
         }
     },
@@ -174,25 +182,17 @@ fn order(shared: &Shared) -> HeadOrder {
 
 /// Attention of queries, keys and values that are tensors by themselves.
 fn apart(order: HeadOrder, values: &Values) -> Result<Attention, Fault> {
-    // Heads before rows, whatever the order is, and back.
-    let turned = |shape: [i64; 4]| match order {
-        HeadOrder::HeadsFirst => shape,
-        _ => [shape[0], shape[2], shape[1], shape[3]],
-    };
-    let ([b, heads, m, d], [kb, kv_heads, n, kd]) = (turned(values.shape("q")), turned(values.shape("k")));
-    let [vb, v_heads, vn, dv] = turned(values.shape("v"));
+    let [q, k, v] = ["q", "k", "v"].map(|key| order.arrange(values.shape(key)));
+    let ([b, heads, m, d], [kb, kv_heads, n, kd], [vb, v_heads, vn, dv]) = (q, k, v);
     if [kb, kd] != [b, d] {
         let cause = format!("`q` has {b} images and {d} elements a query, `k` has {kb} images and {kd} a key");
-        let help = match order {
-            HeadOrder::HeadsFirst => format!("write k = [{b}, kv_heads, n, {d}]"),
-            _ => format!("write k = [{b}, n, kv_heads, {d}]"),
-        };
-        return Err(Fault::new("k", cause, help));
+        let shape = order.arrange([b.to_string(), "kv_heads".into(), "n".into(), d.to_string()]).join(", ");
+        return Err(Fault::new("k", cause, format!("write k = [{shape}]")));
     }
     if [vb, v_heads, vn] != [kb, kv_heads, n] {
-        let (shape, [b, x, y, _]) = (turned([vb, v_heads, vn, dv]), turned([kb, kv_heads, n, dv]));
-        let cause = format!("`v` is {shape:?}, `k` has {kv_heads} heads of {n} keys");
-        return Err(Fault::new("v", cause, format!("write v = [{b}, {x}, {y}, dv]")));
+        let cause = format!("`v` is {:?}, `k` has {kv_heads} heads of {n} keys", order.arrange(v));
+        let shape = order.arrange([kb.to_string(), kv_heads.to_string(), n.to_string(), "dv".into()]).join(", ");
+        return Err(Fault::new("v", cause, format!("write v = [{shape}]")));
     }
     Ok(Attention { b, heads, kv_heads, m, n, d, dv, causal: false, mask: Mask::None, order })
 }
@@ -269,11 +269,8 @@ impl Attention {
     }
 
     /// What is of an image, a head, a row and a column, in the order of the tensors.
-    pub(crate) fn in_order<T>(&self, [image, head, row, column]: [T; 4]) -> [T; 4] {
-        match self.order {
-            HeadOrder::HeadsFirst => [image, head, row, column],
-            HeadOrder::RowsFirst | HeadOrder::Packed => [image, row, head, column],
-        }
+    pub(crate) fn in_order<T>(&self, of: [T; 4]) -> [T; 4] {
+        self.order.arrange(of)
     }
 
     /// A stage with an element for each head, query and one of `extent` others, whose terms run over `over`.

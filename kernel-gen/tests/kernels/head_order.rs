@@ -269,3 +269,60 @@ fn rows_that_are_reversed_are_not_read_as_they_lie() {
     assert_eq!(of(false), ["attention-f32-b1h3m6n6d8v8-g3-full.packed"]);
     assert_eq!(of(true).last().map(String::as_str), Some("attention-f32-b1h3m6n6d8v8-g3-full.rows"));
 }
+
+/// Words before images, and the heads of all images counted as one's.
+#[test]
+fn permutations_around_products_of_rows_are_joined() {
+    let swap = |from: &str, to: &str| node("Transpose", &[from], &[to], vec![ints("perm", &[1, 0, 2])]);
+    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
+    let reshape = |from: &str, shape: &str, to: &str| node("Reshape", &[from, shape], &[to], vec![]);
+    let cut = |i: &str, of: &str| {
+        let (rows, heads) = (format!("{of}_rows"), format!("{of}_heads"));
+        let gather = node("Gather", &["three", i], &[&rows], vec![int("axis", 0)]);
+        vec![gather, reshape(&rows, "heads", &heads), swap(&heads, of)]
+    };
+    // Two images of six words with 24 numbers; three heads of eight.
+    let nodes = [
+        vec![
+            swap("q", "words"),
+            node("MatMul", &["words", "w"], &["p"], vec![]),
+            node("Add", &["bias", "p"], &["pb"], vec![]),
+        ],
+        vec![reshape("pb", "apart", "four")],
+        vec![node("Transpose", &["four"], &["three"], vec![ints("perm", &[2, 0, 1, 3])])],
+        [cut("i0", "qh"), cut("i1", "kh"), cut("i2", "vh")].concat(),
+        vec![
+            node("Transpose", &["kh"], &["kt"], vec![ints("perm", &[0, 2, 1])]),
+            node("MatMul", &["qh", "kt"], &["a"], vec![]),
+            node("Mul", &["a", "s"], &["b"], vec![]),
+            node("Softmax", &["b"], &["weights"], vec![int("axis", -1)]),
+            node("MatMul", &["weights", "vh"], &["o"], vec![]),
+            swap("o", "t"),
+            reshape("t", "together", "u"),
+            node("MatMul", &["u", "wo"], &["out"], vec![]),
+            swap("out", "back"),
+            node("Add", &["back", "q"], &["y"], vec![]),
+        ],
+    ];
+    let constants = vec![
+        list("apart", &[6, 2, 3, 24]),
+        list("heads", &[6, 6, 8]),
+        list("together", &[6, 2, 24]),
+        integers("i0", &[], &[0]),
+        integers("i1", &[], &[1]),
+        integers("i2", &[], &[2]),
+        floats("w", &[24, 72], &[0.1; 24 * 72]),
+        floats("wo", &[24, 24], &[0.1; 24 * 24]),
+        floats("bias", &[72], &[0.1; 72]),
+        floats("s", &[], &[1.0 / 8f32.sqrt()]),
+    ];
+    let program = program(nodes.concat(), constants, [&[2, 6, 24], &[1], &[1]]).unwrap();
+    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
+    let found = keys(&Network::of("n", program, form).plans[0].program);
+    let expected = [
+        "matmul-f32-m12n72k24-nn-bias",
+        "attention-f32-b2h3m6n6d8v8-g3-full.packed",
+        "matmul-f32-m12n24k24-nn-residual_add",
+    ];
+    assert_eq!(found, expected);
+}

@@ -364,6 +364,53 @@ impl Maker {
         self.add("Reshape", &[&y, &together], &[n, rows, heads * d], vec![]);
     }
 
+    /// Attention as PyTorch's exporter writes `MultiheadAttention`: words before images, and the heads of all images counted as one's.
+    fn attention_of_words(&mut self, value: &Value) {
+        let (x, [n, rows, columns]) = (value.0.as_str(), value.1[..].try_into().expect("three dimensions"));
+        let (heads, d) = (self.rng.between(1, 3), *self.rng.pick(&[2, 4, 8]));
+        let (all, width) = (n * heads, heads * d);
+        let swap = || vec![ints("perm", &[1, 0, 2])];
+        let (y, _) = self.add("Transpose", &[x], &[rows, n, columns], swap());
+        let weight = self.numbers(&[columns, 3 * width], 1.5 / (columns as f32).sqrt());
+        let (mut y, shape) = self.add("MatMul", &[&y, &weight], &[rows, n, 3 * width], vec![]);
+        if self.rng.one_in(2) {
+            let bias = self.numbers(&[3 * width], 0.5);
+            y = self.add("Add", &[&bias, &y], &shape, vec![]).0;
+        }
+        let apart = self.list(&[rows, n, 3, width]);
+        let (y, _) = self.add("Reshape", &[&y, &apart], &[rows, n, 3, width], vec![]);
+        let (y, _) = self.add("Transpose", &[&y], &[3, rows, n, width], vec![ints("perm", &[2, 0, 1, 3])]);
+        let [q, k, v] = [0, 1, 2].map(|i| {
+            let index = self.name();
+            self.graph.initializer.push(integers(&index, &[], &[i]));
+            let (y, _) = self.add("Gather", &[&y, &index], &[rows, n, width], vec![int("axis", 0)]);
+            let heads_apart = self.list(&[rows, all, d]);
+            let (y, _) = self.add("Reshape", &[&y, &heads_apart], &[rows, all, d], vec![]);
+            self.add("Transpose", &[&y], &[all, rows, d], swap()).0
+        });
+        let (k, _) = self.add("Transpose", &[&k], &[all, d, rows], vec![ints("perm", &[0, 2, 1])]);
+        let scale = self.scalar(1.0 / (d as f32).sqrt());
+        let (q, _) = self.add("Mul", &[&q, &scale], &[all, rows, d], vec![]);
+        let scores = [all, rows, rows];
+        let (mut s, _) = self.add("MatMul", &[&q, &k], &scores, vec![]);
+        if self.rng.one_in(2) {
+            let dims = self.rng.pick(&[vec![rows, rows], vec![all, rows, rows]]).clone();
+            let mask = self.numbers(&dims, 1.0);
+            s = self.add("Add", &[&s, &mask], &scores, vec![]).0;
+        }
+        let (s, _) = self.add("Softmax", &[&s], &scores, vec![int("axis", -1)]);
+        let (y, _) = self.add("MatMul", &[&s, &v], &[all, rows, d], vec![]);
+        let (y, _) = self.add("Transpose", &[&y], &[rows, all, d], swap());
+        let together = self.list(&[rows, n, width]);
+        let (y, _) = self.add("Reshape", &[&y, &together], &[rows, n, width], vec![]);
+        let weight = self.numbers(&[width, columns], 1.5 / (width as f32).sqrt());
+        let (y, _) = self.add("MatMul", &[&y, &weight], &[rows, n, columns], vec![]);
+        let (y, shape) = self.add("Transpose", &[&y], &[n, rows, columns], swap());
+        if self.rng.one_in(2) {
+            self.add("Add", &[x, &y], &shape, vec![]);
+        }
+    }
+
     fn activation(&mut self, value: &Value) {
         let (x, shape) = (value.0.as_str(), &value.1);
         match self.rng.below(8) {
@@ -407,7 +454,9 @@ impl Maker {
         let columns = shape[shape.len() - 1];
         let with = |last: i64| [&shape[..shape.len() - 1], &[last]].concat();
         match self.rng.below(10) {
-            8 | 9 if shape.len() == 3 => self.attention(value),
+            8 if shape.len() == 3 => self.attention(value),
+            9 if shape.len() == 3 && self.rng.one_in(2) => self.attention(value),
+            9 if shape.len() == 3 => self.attention_of_words(value),
             0 | 1 => {
                 let outputs = self.rng.between(1, 12);
                 let weight = self.numbers(&[columns, outputs], 1.5 / (columns as f32).sqrt());

@@ -97,10 +97,14 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         return None;
     }
     let k = if product_of_scores.trans_b { (*k, None) } else { columns_to_rows(program, *k, [batch, d, n]) };
-    // The model's own shape of the scores or of their weights says which of the products are an image's.
-    let (b, heads) = (0..program.values.len())
-        .filter(|id| [scores.output, softmax.output].contains(&program.root(*id)))
-        .find_map(|id| match program.values[id].shape[..] {
+    // The model's own shapes of the scores and of their weights say which of the products are an image's.
+    let shapes = |id: ValueId| {
+        let seen = |id: &ValueId| if let Source::View(of) = program.values[*id].source { Some(of) } else { None };
+        std::iter::successors(Some(id), seen).map(|id| &program.values[id].shape[..])
+    };
+    let (b, heads) = shapes(weights)
+        .chain(shapes(softmax.operands[0]))
+        .find_map(|shape| match *shape {
             [b, heads, rows, keys] if [b * heads, rows, keys] == [batch, m, n] => Some((b, heads)),
             _ => None,
         })

@@ -3,7 +3,7 @@
 use super::patterns::writer;
 use super::permutations::{is_bare, joined, permutation};
 use crate::network::program::{Program, Said, ValueId};
-use crate::workload::attention::HeadOrder;
+use crate::workload::attention::{HeadOrder, Mask};
 use crate::workload::movement::{Move, Movement};
 use crate::workload::{Attention, Op};
 
@@ -50,7 +50,7 @@ fn said(of: &Attention, before: Said) -> Said {
         let keys = [shape(heads, of.m, of.d), shape(kv_heads, of.n, of.d), shape(kv_heads, of.n, of.dv)];
         ("rows_first", ["q", "k", "v"].into_iter().zip(keys).collect())
     };
-    keys.extend(before.keys.into_iter().filter(|(key, _)| *key == "mask"));
+    keys.extend(of.mask_shape().map(|shape| ("mask", format!("{shape:?}"))));
     let others = before.flags.into_iter().filter(|flag| *flag != "rows_first");
     Said { flags: others.chain([flag]).collect(), keys }
 }
@@ -92,23 +92,35 @@ fn of_heads_first(program: &Program, at: usize, of: Attention) -> Option<Found> 
     let reads = |id: &ValueId| program.place(*id) == (step.output, 0);
     let permuted = (at + 1..program.steps.len()).find(|i| program.steps[*i].operands.iter().any(reads))?;
     let (input, order) = permutation(&program.steps[permuted])?;
-    is_nothing(joined(&[of.b, of.m, of.heads, of.dv], &[0, 2, 1, 3], input, order))?;
-    let made = |order, operands| Some(Found { of: Attention { order, ..of }, operands, permuted: Some(permuted) });
-    if let Some(qkv) = packed(program, &of, &step.operands[..3]) {
-        return made(HeadOrder::Packed, vec![qkv]);
+    // Exporters count the heads of all images as those of one.
+    let splits = of.b == 1 && of.mask != Mask::Heads;
+    let images = [1, input[0]].into_iter().filter(|images| *images == 1 || splits && of.kv_heads % images == 0);
+    images.into_iter().find_map(|images| {
+        let [heads, kv_heads] = [of.heads, of.kv_heads].map(|heads| heads / images);
+        let of = Attention { b: of.b * images, heads, kv_heads, ..of };
+        is_nothing(joined(&[of.b, of.m, of.heads, of.dv], &[0, 2, 1, 3], input, order))?;
+        let (order, operands) = rows_first(program, &of, &step.operands[..3])?;
+        Some(Found { of: Attention { order, ..of }, operands, permuted: Some(permuted) })
+    })
+}
+
+/// What an attention with these operands reads instead, and in which order that is.
+fn rows_first(program: &Program, of: &Attention, operands: &[ValueId]) -> Option<(HeadOrder, Vec<ValueId>)> {
+    if let Some(qkv) = packed(program, of, operands) {
+        return Some((HeadOrder::Packed, vec![qkv]));
     }
     let shapes = [(of.heads, of.m, of.d), (of.kv_heads, of.n, of.d), (of.kv_heads, of.n, of.dv)];
-    let rows = step.operands.iter().zip(shapes).map(|(id, (heads, rows, width))| {
+    let rows = operands.iter().zip(shapes).map(|(id, (heads, rows, width))| {
         let permuted = [of.b, heads, rows, width];
         let (root, first) = program.place(*id);
         let is_whole = first == 0 && program.elements(root) == permuted.iter().product::<i64>();
         is_whole.then(|| before(program, root, &permuted, &[0, 2, 1, 3]))?
     });
     let rows = rows.collect::<Option<Vec<ValueId>>>()?;
-    match columns_of_one(program, &of, &rows) {
-        Some(qkv) => made(HeadOrder::Packed, vec![qkv]),
-        None => made(HeadOrder::RowsFirst, rows),
-    }
+    Some(match columns_of_one(program, of, &rows) {
+        Some(qkv) => (HeadOrder::Packed, vec![qkv]),
+        None => (HeadOrder::RowsFirst, rows),
+    })
 }
 
 /// Whether a permutation leaves all as it is.

@@ -10,6 +10,7 @@ mod layouts;
 mod parts;
 mod patterns;
 mod permutations;
+mod row_permutations;
 mod storage;
 
 use super::form::Form;
@@ -34,6 +35,7 @@ const PASSES: &[Pass] = &[
         permutations::join(program);
         dead::remove(program);
     }),
+    ("join_permutations_of_rows", |program, _| row_permutations::join(program)),
     ("fuse_epilogues", |program, _| epilogues::fuse(program)),
     ("separate_results", |program, _| copies::separate(program)),
     ("join_concatenations", |program, _| concatenations::remove(program)),

@@ -179,11 +179,16 @@ impl Builder {
 
     /// Whether a value that is computed when the network runs holds truth values, as far as moving them around does not hide it.
     pub(super) fn is_truth(&self, id: ValueId) -> bool {
-        let root = self.program.root(id);
-        self.program.steps.iter().find(|step| step.output == root).is_some_and(|step| {
-            TRUTHS.contains(&step.workload.op_name())
-                || matches!(step.workload.op, Op::Movement(_)) && self.is_truth(step.operands[0])
-        })
+        let mut root = self.program.root(id);
+        // Steps stand behind those whose results they take.
+        for step in self.program.steps.iter().rev() {
+            match step.workload.op {
+                _ if step.output != root => {}
+                Op::Movement(_) => root = self.program.root(step.operands[0]),
+                _ => return TRUTHS.contains(&step.workload.op_name()),
+            }
+        }
+        false
     }
 
     /// A value with the same elements in another shape.
