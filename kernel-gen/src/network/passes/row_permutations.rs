@@ -55,8 +55,7 @@ fn find(program: &Program, at: usize) -> Option<Chain> {
         }
         match (permutation(found), columns) {
             (Some(second), Some(columns)) => {
-                let (one, in_front) = together((input, order), second, columns)?;
-                return Some(Chain { last: behind, one, in_front });
+                return together((at, input, order), (behind, second.0, second.1), columns);
             }
             _ => columns = Some(through(found, operand, columns)?),
         }
@@ -64,22 +63,23 @@ fn find(program: &Program, at: usize) -> Option<Chain> {
     }
 }
 
-/// The extents and the order of a permutation.
-type Permutation<'a> = (&'a [i64], &'a [i64]);
+/// A permutation: its step, extents and order.
+type Permutation<'a> = (usize, &'a [i64], &'a [i64]);
 
-/// One permutation in the place of two, at least one of which only moves rows; and whether it stands in front of the steps between them.
-fn together(first: Permutation<'_>, second: Permutation<'_>, columns: Columns) -> Option<((Vec<i64>, Vec<i64>), bool)> {
-    let moves_rows = |(extents, order): Permutation<'_>, columns: i64| {
+/// One permutation in the place of two, at least one of which only moves rows.
+fn together(first: Permutation<'_>, second: Permutation<'_>, columns: Columns) -> Option<Chain> {
+    let moves_rows = |(_, extents, order): Permutation<'_>, columns: i64| {
         extents.last() == Some(&columns) && order.last() == Some(&(order.len() as i64 - 1))
     };
     let of = |extents: &[i64], columns: i64| [&extents[..extents.len() - 1], &[columns]].concat();
-    if moves_rows(first, columns.first) {
-        Some((joined(&of(first.0, columns.last), first.1, second.0, second.1)?, false))
+    let (one, in_front) = if moves_rows(first, columns.first) {
+        (joined(&of(first.1, columns.last), first.2, second.1, second.2)?, false)
     } else if moves_rows(second, columns.last) {
-        Some((joined(first.0, first.1, &of(second.0, columns.first), second.1)?, true))
+        (joined(first.1, first.2, &of(second.1, columns.first), second.2)?, true)
     } else {
-        None
-    }
+        return None;
+    };
+    Some(Chain { last: second.0, one, in_front })
 }
 
 /// The columns behind a step that computes each row of its operand with this number by itself, behind steps that have these columns.
