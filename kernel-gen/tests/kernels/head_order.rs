@@ -132,6 +132,8 @@ fn attention_as_one_node() {
     refused(four, mask(&[5, 1]), vec![], "a mask of [5, 1] does not say which of 7 keys each of 5 queries sees");
     refused(four, mask(&[1, 1, 1, 5, 7]), vec![], "a mask of [1, 1, 1, 5, 7] does not say");
     refused(four, None, vec![float("softcap", 2.0)], "softcap");
+    let long: [&[i64]; 3] = [&[1, 1, 200_000, 1]; 3];
+    refused(long, None, vec![int("left_window_size", 1)], "a window of 200000 keys for each of 200000 queries");
     refused(three, None, heads(5, 2), "q_num_heads");
     refused(three, None, vec![], "q_num_heads");
     refused([&[2, 5], &[2, 5], &[2, 5]], None, vec![], "operands of [[2, 5], [2, 5], [2, 5]]");
@@ -325,4 +327,41 @@ fn permutations_around_products_of_rows_are_joined() {
         "matmul-f32-m12n24k24-nn-residual_add",
     ];
     assert_eq!(found, expected);
+}
+
+/// Windows that are put back to where they were in their image, behind the product behind attention: joined with that permutation, heads
+/// could no longer be written where the product has them, which is one launch for two.
+#[test]
+fn permutations_are_not_joined_where_that_costs_more_than_it_saves() {
+    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
+    let gather = |i: &str, to: &str| node("Gather", &["all", i], &[to], vec![int("axis", 0)]);
+    let nodes = vec![
+        node("MatMul", &["q", "w"], &["qkv"], vec![]),
+        node("Reshape", &["qkv", "whole"], &["five"], vec![]),
+        node("Transpose", &["five"], &["all"], vec![ints("perm", &[2, 0, 3, 1, 4])]),
+        gather("i0", "qh"),
+        gather("i1", "kh"),
+        gather("i2", "vh"),
+        node("Attention", &["qh", "kh", "vh"], &["o"], vec![]),
+        node("Transpose", &["o"], &["t"], vec![ints("perm", &[0, 2, 1, 3])]),
+        node("Reshape", &["t", "together"], &["u"], vec![]),
+        node("MatMul", &["u", "wo"], &["out"], vec![]),
+        node("Reshape", &["out", "windows"], &["apart"], vec![]),
+        node("Transpose", &["apart"], &["y"], vec![ints("perm", &[0, 2, 1, 3, 4])]),
+    ];
+    let constants = vec![
+        list("whole", &[4, 6, 3, 3, 8]),
+        list("together", &[4, 6, 24]),
+        list("windows", &[2, 2, 2, 3, 24]),
+        integers("i0", &[], &[0]),
+        integers("i1", &[], &[1]),
+        integers("i2", &[], &[2]),
+        floats("w", &[24, 72], &[0.1; 24 * 72]),
+        floats("wo", &[24, 24], &[0.1; 24 * 24]),
+    ];
+    let program = program(nodes, constants, [&[4, 6, 24], &[1], &[1]]).unwrap();
+    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
+    let found = keys(&Network::of("n", program, form).plans[0].program);
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert!(found[1].ends_with("-full.packed") && found[3].starts_with("permute-"), "{found:?}");
 }

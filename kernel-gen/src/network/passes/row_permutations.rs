@@ -41,8 +41,8 @@ fn find(program: &Program, at: usize) -> Option<Chain> {
     let uses = program.uses();
     let (mut id, mut behind, mut columns) = (program.steps[at].output, at, None);
     loop {
-        let is_result = program.outputs.iter().any(|(_, output)| program.root(*output) == id);
-        if is_result || uses[id] != 1 || !matches!(program.values[id].source, Source::Step) {
+        // A result of the network that is used once has no reader.
+        if uses[id] != 1 || !matches!(program.values[id].source, Source::Step) {
             return None;
         }
         let reads = |of: &ValueId| program.root(*of) == id;
@@ -84,18 +84,21 @@ fn together(first: Permutation<'_>, second: Permutation<'_>, columns: Columns) -
 
 /// The columns behind a step that computes each row of its operand with this number by itself, behind steps that have these columns.
 fn through(step: &Step, operand: usize, columns: Option<Columns>) -> Option<Columns> {
-    let epilogue = step.workload.epilogue.iter().flat_map(|step| step.operands());
-    let of_channels = epilogue.clone().all(|operand| operand.per == Per::Channel);
+    let mut epilogue = step.workload.epilogue.iter().flat_map(|step| step.operands()).peekable();
+    let of_elements = epilogue.peek().is_none();
+    let of_channels = epilogue.all(|operand| operand.per == Per::Channel);
     let [own, last] = match &step.workload.op {
         Op::Matmul(Matmul { batch: 1, trans_a: false, k, n, .. }) if operand == 0 && of_channels => [*k, *n],
         Op::RowWise(RowWise { columns, .. }) if operand == 0 && of_channels => [*columns; 2],
-        Op::Binary(Binary { a, b, .. }) if epilogue.count() == 0 => {
+        Op::Binary(Binary { a, b, .. }) if of_elements => {
             let (own, other) = if operand == 0 { (a, b) } else { (b, a) };
-            let columns = *own.last()?;
-            // The other operand is the same for all rows.
-            let fits = other.iter().rev().skip(1).all(|n| *n == 1) && [Some(&1), own.last()].contains(&other.last());
-            (operand < 2 && fits).then_some([columns; 2])?
+            // The other operand is the same for all rows, or for all elements.
+            let one = other.iter().all(|n| *n == 1);
+            let fits = other.iter().rev().skip(1).all(|n| *n == 1) && (one || other.last() == own.last());
+            let known = columns.filter(|_| one).map(|columns| columns.last);
+            (operand < 2 && fits).then_some([known.or(own.last().copied())?; 2])?
         }
+        Op::Unary(_) if of_elements => [columns?.last; 2],
         _ => return None,
     };
     let fits = columns.is_none_or(|columns| columns.last == own) && !step.workload.is_quantised();

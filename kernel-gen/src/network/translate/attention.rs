@@ -54,7 +54,7 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
         Some(mask) => Some(mask_of(b, mask, [n, heads, m, keys])?),
         None => None,
     };
-    let mask = match (given, window(node, [m, keys])) {
+    let mask = match (given, window(node, [m, keys])?) {
         (Some((mask, shape)), Some(window)) => {
             let window = b.add_constant(window);
             Some((binary(b, "add", mask, window)?, shape))
@@ -75,13 +75,23 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     }
 }
 
+/// Most elements of a window as a mask.
+const MOST_WINDOW: i64 = 1 << 24;
+
 /// The window of keys that a query sees, as a mask, if it has one: so many before and behind the key of its own number.
-fn window(node: &Node, [m, n]: [i64; 2]) -> Option<Tensor> {
+fn window(node: &Node, [m, n]: [i64; 2]) -> Result<Option<Tensor>, Fault> {
     let [left, right] = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1));
+    if left < 0 && right < 0 {
+        return Ok(None);
+    }
+    if m.saturating_mul(n) > MOST_WINDOW {
+        let cause = format!("a window of {n} keys for each of {m} queries is written out as a mask");
+        return Err(Fault::new(cause, format!("use sequences whose product of lengths is at most {MOST_WINDOW}")));
+    }
     let sees = |i: i64, j: i64| (left < 0 || i - j <= left) && (right < 0 || j - i <= right);
     let added = |i, j| if sees(i, j) { 0.0 } else { f32::NEG_INFINITY };
-    let all = || (0..m).flat_map(|i| (0..n).map(move |j| added(i, j))).collect::<Vec<f32>>();
-    (left >= 0 || right >= 0).then(|| Tensor::floats(&[m, n], all()))
+    let all: Vec<f32> = (0..m).flat_map(|i| (0..n).map(move |j| added(i, j))).collect();
+    Ok(Some(Tensor::floats(&[m, n], all)))
 }
 
 /// A mask as what is added to the scores, in one of the shapes that the operator takes.
