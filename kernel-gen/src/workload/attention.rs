@@ -246,6 +246,16 @@ impl Attention {
         }
     }
 
+    /// The index in the mask of what is added to a score, if there is a mask.
+    pub(crate) fn mask_index(&self, [image, head, query, key]: [Expr; 4]) -> Option<Vec<Expr>> {
+        match self.mask {
+            Mask::None => None,
+            Mask::Shared => Some(vec![query, key]),
+            Mask::Heads => Some(vec![head, query, key]),
+            Mask::Each => Some(vec![image, head, query, key]),
+        }
+    }
+
     /// The operand that has heads of a kind, by its name.
     pub(crate) fn operand(&self, of: OfHeads) -> &'static str {
         match (of, self.order) {
@@ -391,11 +401,9 @@ impl Operator for Attention {
         let value = load(OfHeads::Values, own(), [4, 3]);
         let mask = input(self.inputs().len() - 1);
         let scaled = of(0, axis(3).into()) * f(self.scale());
-        let masked = match self.mask {
-            Mask::None => scaled,
-            Mask::Shared => scaled + Expr::load(mask, vec![axis(2).into(), axis(3).into()]),
-            Mask::Heads => scaled + Expr::load(mask, [1, 2, 3].map(|i| axis(i).into()).to_vec()),
-            Mask::Each => scaled + Expr::load(mask, at([0, 1, 2], axis(3).into())),
+        let masked = match self.mask_index([0, 1, 2, 3].map(|i| axis(i).into())) {
+            None => scaled,
+            Some(index) => scaled + Expr::load(mask, index),
         };
         // Nothing is subtracted from scores of minus infinity, so that they weigh nothing.
         let largest = of(2, 0.into()).eq(f(f64::NEG_INFINITY)).select(f(0.0), of(2, 0.into()));

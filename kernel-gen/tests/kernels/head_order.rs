@@ -12,7 +12,6 @@ use std::path::Path;
 
 #[test]
 fn heads_are_read_and_written_where_products_have_them() {
-    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
     let turn = || vec![ints("perm", &[0, 2, 1, 3])];
     // Two images of six rows of 24 numbers; three heads of eight.
     let (apart, scale) = (list("apart", &[2, 6, 3, 8]), floats("s", &[], &[1.0 / 8f32.sqrt()]));
@@ -37,13 +36,8 @@ fn heads_are_read_and_written_where_products_have_them() {
         let reshape = node("Reshape", &[from, "apart"], &[&rows], vec![]);
         vec![reshape, node("Transpose", &[&rows], &[to], turn())]
     };
-    let keys_of = |nodes: Vec<Vec<NodeProto>>, constants: &[TensorProto]| -> Vec<String> {
-        let (input, output) = (vec![info("x", &[2, 6, 24])], vec![info("y", &[2, 6, 24])]);
-        let (node, initializer) = (nodes.into_iter().flatten().collect(), constants.to_vec());
-        let bytes = model(GraphProto { node, initializer, input, output, ..Default::default() }).write_buf().unwrap();
-        let program = parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()).unwrap();
-        let network = Network::of("n", program, Form { dtype: DType::F32, layout: ConvLayout::Nchw });
-        network.plans[0].program.steps.iter().map(|step| step.workload.key()).collect()
+    let keys_of = |nodes: Vec<Vec<NodeProto>>, constants: &[TensorProto]| {
+        launches(parsed(nodes.concat(), constants.to_vec(), &[("x", &[2, 6, 24])]).unwrap())
     };
     let product = |weight: &str, to: &str| vec![node("MatMul", &["x", weight], &[to], vec![])];
     let own = keys_of(
@@ -91,10 +85,31 @@ fn of_node(shapes: [&[i64]; 3], mask: Option<TensorProto>, attributes: Vec<Attri
 
 /// The steps of a model with inputs `q`, `k` and `v`, before any pass.
 fn program(node: Vec<NodeProto>, initializer: Vec<TensorProto>, shapes: [&[i64]; 3]) -> Result<Program, String> {
-    let input = ["q", "k", "v"].iter().zip(shapes).map(|(name, shape)| info(name, shape)).collect();
+    let [q, k, v] = shapes;
+    parsed(node, initializer, &[("q", q), ("k", k), ("v", v)])
+}
+
+/// The same of a model with these inputs.
+fn parsed(node: Vec<NodeProto>, initializer: Vec<TensorProto>, inputs: &[(&str, &[i64])]) -> Result<Program, String> {
+    let input = inputs.iter().map(|(name, shape)| info(name, shape)).collect();
     let output = vec![info("y", &[1])];
     let bytes = model(GraphProto { node, initializer, input, output, ..Default::default() }).write_buf().unwrap();
     parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()).map_err(|problems| problems[0].cause.clone())
+}
+
+/// A network of steps, behind all passes.
+fn network(program: Program) -> Network {
+    Network::of("n", program, Form { dtype: DType::F32, layout: ConvLayout::Nchw })
+}
+
+/// The keys of what it launches.
+fn launches(program: Program) -> Vec<String> {
+    keys(&network(program).plans[0].program)
+}
+
+/// A constant list of integers.
+fn list(name: &str, numbers: &[i64]) -> TensorProto {
+    integers(name, &[numbers.len() as i64], numbers)
 }
 
 fn keys(program: &Program) -> Vec<String> {
@@ -208,15 +223,10 @@ fn heads_stay_where_they_are_if_their_order_is_of_use_elsewhere() {
         let before = [("q", "qt"), ("k", "kt"), ("v", "vt")].map(|(from, to)| turn(from, to));
         before.into_iter().chain([node("Attention", &["qt", "kt", "vt"], &["o"], vec![])]).collect::<Vec<_>>()
     };
-    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
     let orders = |behind: Vec<NodeProto>, constants: Vec<TensorProto>| {
-        let all = keys(
-            &Network::of("n", program([attention(), behind].concat(), constants, shape).unwrap(), form).plans[0]
-                .program,
-        );
+        let all = launches(program([attention(), behind].concat(), constants, shape).unwrap());
         (all.iter().any(|key| key.ends_with("-full.rows")), all)
     };
-    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
     let (kept, all) = orders(vec![turn("o", "y")], vec![]);
     assert!(kept && all.len() == 1, "{all:?}");
     // The result is read twice.
@@ -240,7 +250,7 @@ fn heads_stay_where_they_are_if_their_order_is_of_use_elsewhere() {
         node("Concat", &["x", "z"], &["y"], vec![int("axis", 1)]),
     ];
     let constants = vec![list("apart", &[1, 64, 3, 8]), list("together", &[1, 64, 24])];
-    let program = Network::of("n", program(beside, constants, shapes).unwrap(), form).plans.remove(0).program;
+    let program = network(program(beside, constants, shapes).unwrap()).plans.remove(0).program;
     for step in &program.steps {
         let written = program.root(step.output);
         assert!(step.operands.iter().all(|id| program.root(*id) != written), "{program}");
@@ -251,7 +261,6 @@ fn heads_stay_where_they_are_if_their_order_is_of_use_elsewhere() {
 #[test]
 fn rows_that_are_reversed_are_not_read_as_they_lie() {
     let shapes: [&[i64]; 3] = [&[1, 6, 72], &[1], &[1]];
-    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
     let of = |reversed: bool| {
         let mut constants = vec![list("axes", &[2, 1]), list("steps", &[1, if reversed { -1 } else { 1 }])];
         let mut nodes = vec![];
@@ -265,8 +274,7 @@ fn rows_that_are_reversed_are_not_read_as_they_lie() {
         }
         let heads = vec![int("q_num_heads", 3), int("kv_num_heads", 3)];
         nodes.push(node("Attention", &["a", "b", "c"], &["y"], heads));
-        let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
-        keys(&Network::of("n", program(nodes, constants, shapes).unwrap(), form).plans[0].program)
+        launches(program(nodes, constants, shapes).unwrap())
     };
     assert_eq!(of(false), ["attention-f32-b1h3m6n6d8v8-g3-full.packed"]);
     assert_eq!(of(true).last().map(String::as_str), Some("attention-f32-b1h3m6n6d8v8-g3-full.rows"));
@@ -276,7 +284,6 @@ fn rows_that_are_reversed_are_not_read_as_they_lie() {
 #[test]
 fn permutations_around_products_of_rows_are_joined() {
     let swap = |from: &str, to: &str| node("Transpose", &[from], &[to], vec![ints("perm", &[1, 0, 2])]);
-    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
     let reshape = |from: &str, shape: &str, to: &str| node("Reshape", &[from, shape], &[to], vec![]);
     let cut = |i: &str, of: &str| {
         let (rows, heads) = (format!("{of}_rows"), format!("{of}_heads"));
@@ -319,8 +326,7 @@ fn permutations_around_products_of_rows_are_joined() {
         floats("s", &[], &[1.0 / 8f32.sqrt()]),
     ];
     let program = program(nodes.concat(), constants, [&[2, 6, 24], &[1], &[1]]).unwrap();
-    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
-    let found = keys(&Network::of("n", program, form).plans[0].program);
+    let found = launches(program);
     let expected = [
         "matmul-f32-m12n72k24-nn-bias",
         "attention-f32-b2h3m6n6d8v8-g3-full.packed",
@@ -333,7 +339,6 @@ fn permutations_around_products_of_rows_are_joined() {
 /// could no longer be written where the product has them, which is one launch for two.
 #[test]
 fn permutations_are_not_joined_where_that_costs_more_than_it_saves() {
-    let list = |name: &str, numbers: &[i64]| integers(name, &[numbers.len() as i64], numbers);
     let gather = |i: &str, to: &str| node("Gather", &["all", i], &[to], vec![int("axis", 0)]);
     let nodes = vec![
         node("MatMul", &["q", "w"], &["qkv"], vec![]),
@@ -360,8 +365,7 @@ fn permutations_are_not_joined_where_that_costs_more_than_it_saves() {
         floats("wo", &[24, 24], &[0.1; 24 * 24]),
     ];
     let program = program(nodes, constants, [&[4, 6, 24], &[1], &[1]]).unwrap();
-    let form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
-    let found = keys(&Network::of("n", program, form).plans[0].program);
+    let found = launches(program);
     assert_eq!(found.len(), 4, "{found:?}");
     assert!(found[1].ends_with("-full.packed") && found[3].starts_with("permute-"), "{found:?}");
 }

@@ -1,10 +1,9 @@
 //! Lets attention read and write tensors in the order in which the products around it have them, so that nothing is permuted.
 
 use super::patterns::writer;
-use super::permutations::{is_bare, joined, permutation};
+use super::permutations::{Cut, cut, is_bare, joined, permutation};
 use crate::network::program::{Program, Said, ValueId};
 use crate::workload::attention::{HeadOrder, Mask};
-use crate::workload::movement::{Move, Movement};
 use crate::workload::{Attention, Op};
 
 /// Changes the order of each attention whose operands are permuted, and whose result is permuted for nothing else.
@@ -153,22 +152,14 @@ fn packed(program: &Program, of: &Attention, operands: &[ValueId]) -> Option<Val
 /// The tensor of which queries, keys and values, with rows first, are the columns.
 fn columns_of_one(program: &Program, of: &Attention, rows: &[ValueId]) -> Option<ValueId> {
     let columns = of.heads * of.d;
-    let cut = |(i, id): (i64, &ValueId)| {
-        let step = writer(program, *id).filter(|step| is_bare(step))?;
-        let Op::Movement(Movement { input, function: Move::Slice { start, size, step: distance } }) = &step.workload.op
-        else {
-            return None;
-        };
-        let at = (0..input.len()).find(|at| size[*at] != input[*at])?;
-        let (outer, inner) = (input[..at].iter().product::<i64>(), input[at + 1..].iter().product::<i64>());
-        let is_part = size[at + 1..] == input[at + 1..]
-            && distance.iter().zip(size.iter()).all(|(distance, size)| *distance == 1 || *size == 1)
-            && [outer, input[at] * inner, size[at] * inner, start[at] * inner]
-                == [of.b * of.m, 3 * columns, columns, i * columns];
+    let part = |(i, id): (i64, &ValueId)| {
+        let step = writer(program, *id)?;
+        let Cut { rows, of: whole, size, start } = cut(step)?;
+        let is_part = [rows, whole, size, start] == [of.b * of.m, 3 * columns, columns, i * columns];
         let is_whole = program.place(*id) == (step.output, 0) && program.elements(*id) == program.elements(step.output);
         (is_part && is_whole).then_some(step.operands[0])
     };
-    let all = (0..).zip(rows).map(cut).collect::<Option<Vec<ValueId>>>()?;
+    let all = (0..).zip(rows).map(part).collect::<Option<Vec<ValueId>>>()?;
     let same = all.iter().all(|id| program.place(*id) == program.place(all[0]));
     (are_alike(of) && same).then_some(all[0])
 }

@@ -38,18 +38,33 @@ pub(super) fn is_bare(step: &Step) -> bool {
     step.workload.epilogue.is_empty() && step.slices.is_empty()
 }
 
-/// The part that a step takes of what it reads, if its elements lie side by side: the first, and how many they are.
-pub(super) fn contiguous(step: &Step) -> Option<(i64, i64)> {
+/// Neighbours that a slice takes of each row of what it reads, a row being all that lies within the dimension that it cuts.
+pub(super) struct Cut {
+    pub(super) rows: i64,
+    /// Elements of a row, and of the part; where that begins.
+    pub(super) of: i64,
+    pub(super) size: i64,
+    pub(super) start: i64,
+}
+
+/// What a step takes of each row, if it only cuts one dimension.
+pub(super) fn cut(step: &Step) -> Option<Cut> {
     let Op::Movement(Movement { input, function: Move::Slice { start, size, step: distance } }) = &step.workload.op
     else {
         return None;
     };
     let at = (0..input.len()).find(|i| size[*i] != input[*i])?;
     let inner: i64 = input[at + 1..].iter().product();
-    let is_whole = size[at + 1..] == input[at + 1..] && size[..at].iter().all(|n| *n == 1);
+    let is_one = size[at + 1..] == input[at + 1..];
     // The distance of elements counts where there are several.
     let forward = distance.iter().zip(size.iter()).all(|(distance, size)| *distance == 1 || *size == 1);
-    (is_whole && forward && is_bare(step)).then_some((start[at] * inner, size[at] * inner))
+    let [of, size, start] = [input[at], size[at], start[at]].map(|n| n * inner);
+    (is_one && forward && is_bare(step)).then(|| Cut { rows: input[..at].iter().product(), of, size, start })
+}
+
+/// The part that a step takes of what it reads, if its elements lie side by side: the first, and how many they are.
+pub(super) fn contiguous(step: &Step) -> Option<(i64, i64)> {
+    cut(step).filter(|cut| cut.rows == 1).map(|cut| (cut.start, cut.size))
 }
 
 /// A step that permutes.

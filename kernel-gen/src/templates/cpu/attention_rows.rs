@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::attention::{Mask, OfHeads};
+use crate::workload::attention::OfHeads;
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Op, Workload};
@@ -281,16 +281,10 @@ impl Task<'_> {
                 let score = Expr::load(sums, vec![key.into(), i.clone()]) * Expr::f32(self.of.scale());
                 let query = self.first + i.clone();
                 let nearest = query.clone().min(self.of.m - 1);
-                let score = match self.of.mask {
-                    Mask::None => score,
-                    Mask::Shared => score + Expr::load(self.params.get("mask"), vec![nearest, j.into()]),
-                    Mask::Heads => {
-                        score + Expr::load(self.params.get("mask"), vec![self.head.into(), nearest, j.into()])
-                    }
-                    Mask::Each => {
-                        let index = vec![self.image.into(), self.head.into(), nearest, j.into()];
-                        score + Expr::load(self.params.get("mask"), index)
-                    }
+                let at = [self.image.into(), self.head.into(), nearest, j.into()];
+                let score = match self.of.mask_index(at) {
+                    None => score,
+                    Some(index) => score + Expr::load(self.params.get("mask"), index),
                 };
                 let score = match self.of.causal {
                     true => Expr::from(j).le(query).select(score, Expr::f32(f64::NEG_INFINITY)),

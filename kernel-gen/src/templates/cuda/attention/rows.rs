@@ -221,12 +221,7 @@ impl Rows<'_> {
             let (query, key) = (first_row.clone() + row, first_key.clone() + column);
             let score = Expr::load(self.scores, at.clone());
             let (last_query, last_key) = (query.clone().min(of.m - 1), key.clone().min(of.n - 1));
-            let added = match of.mask {
-                Mask::None => None,
-                Mask::Shared => Some(vec![last_query, last_key]),
-                Mask::Heads => Some(vec![self.place.head.into(), last_query, last_key]),
-                Mask::Each => Some(vec![self.place.image.into(), self.place.head.into(), last_query, last_key]),
-            };
+            let added = of.mask_index([self.place.image.into(), self.place.head.into(), last_query, last_key]);
             let score = match added {
                 Some(index) => score * Expr::f32(of.scale()) + Expr::load(self.params.get("mask"), index),
                 None => score,
