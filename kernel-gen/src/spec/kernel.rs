@@ -94,8 +94,7 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         ("u8", DType::U8),
         ("i32", DType::I32),
     ];
-    let inputs = &types[..7];
-    let bytes = &inputs[5..];
+    let bytes = &types[5..7];
     // Where the operator is not known, the keys of all of them are taken without complaint.
     let known: Vec<&Kind> = kind.map_or(KINDS.to_vec(), |kind| vec![kind]);
     let has = |test: &dyn Fn(&Kind) -> bool| known.iter().any(|kind| test(kind));
@@ -105,7 +104,7 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
     if let Some(kind) = kind {
         table.rename(format!("[[kernel]] with op = \"{}\"", kind.name));
     }
-    let dtype = table.choice(report, "dtype", inputs);
+    let dtype = table.choice(report, "dtype", &types);
     let quant = quant(table, report, bytes);
     let indices = known.iter().all(|kind| kind.outputs == INDICES);
     let outputs: &[(&str, DType)] = if indices { &[("i64", DType::I64), ("i32", DType::I32)] } else { &types };

@@ -79,11 +79,12 @@ impl dyn Template + '_ {
     /// eight bits: what is asked of templates that are not known.
     pub fn admits(&self, workload: &Workload, target: &Target) -> Result<(), String> {
         let bytes = workload.is_quantised() || workload.out_dtype.is_byte();
+        let words = workload.has_i32();
         let f8 = workload.dtype.is_f8() || workload.out_dtype.is_f8();
         // What is for another device says that first.
         self.applies(workload, target)?;
         match () {
-            () if bytes && !self.takes_integers() => Err("for floating-point numbers".into()),
+            () if (bytes || words) && !self.takes_integers() => Err("for floating-point numbers".into()),
             () if f8 && !self.takes_f8() => Err("for numbers of 16 and 32 bits".into()),
             () => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! Where the largest and the smallest elements are.
 
 use super::dims::{Dims, MAX_RANK, RANKS, axis_of, lists_and};
-use super::operator::{INDICES, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{INDICES, Kind, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input, result};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -117,6 +117,10 @@ impl Operator for ArgExtreme {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        OfI32::Numbers
     }
 
     fn terms(&self) -> i64 {

@@ -1,7 +1,7 @@
 //! Functions of two tensors, element by element.
 
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -161,6 +161,11 @@ impl Operator for Binary {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        // A power is rounded on its way.
+        if matches!(self.function, Function2::Prelu | Function2::Pow) { OfI32::Nothing } else { OfI32::Numbers }
     }
 
     fn terms(&self) -> i64 {

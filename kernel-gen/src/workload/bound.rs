@@ -71,6 +71,7 @@
 //!
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
+use super::integers;
 use super::products::Sums;
 use super::quant;
 use super::reference::{activation, channel_of_element, check_lengths, image_of_element, sums};
@@ -384,7 +385,10 @@ pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, 
             }
             let (result, error) =
                 propagate(workload, inputs, *value, error, [i, channel(i), image(i) * channels + channel(i)]);
-            (*value, *bound) = (result, stored(workload.out_dtype, result, error));
+            (*value, *bound) = match workload.rounds_to_i32() {
+                true => (integers::rounded_reference(result), integers::error_of(result, error)),
+                false => (result, stored(workload.out_dtype, result, error)),
+            };
         }
     };
     let shares = shares(values.len());

@@ -1,7 +1,7 @@
 //! Tensors side by side.
 
 use super::dims::{Dims, MAX_RANK, RANKS, axis_of, check_axis, lists_and};
-use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -106,6 +106,10 @@ impl Operator for Concat {
 
     fn of_bytes(&self) -> OfBytes {
         OfBytes::Moves
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        OfI32::Moves
     }
 
     fn terms(&self) -> i64 {

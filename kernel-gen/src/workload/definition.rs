@@ -5,6 +5,7 @@
 use super::conv2d::Conv2d;
 use super::epilogue::{self, Epilogue, Per};
 use super::error::WorkloadError;
+use super::integers;
 use super::math::Math;
 use super::matmul::Matmul;
 use super::operator::{FLOATS, INDICES, OfBytes};
@@ -87,13 +88,18 @@ impl Workload {
         if [self.dtype, self.out_dtype].iter().any(f8) {
             quant::check_f8(self)?;
         }
-        let outputs = if self.is_quantised() || f8(&self.out_dtype) || self.epilogue.last() == Some(&Epilogue::Quantize)
+        let of_i32 = integers::check(self)?;
+        let outputs = if of_i32
+            || self.is_quantised()
+            || f8(&self.out_dtype)
+            || self.epilogue.last() == Some(&Epilogue::Quantize)
         {
             std::slice::from_ref(&self.out_dtype)
         } else {
             self.op.get().kind().outputs
         };
-        let inputs = if self.is_quantised() || f8(&self.dtype) { std::slice::from_ref(&self.dtype) } else { FLOATS };
+        let inputs =
+            if of_i32 || self.is_quantised() || f8(&self.dtype) { std::slice::from_ref(&self.dtype) } else { FLOATS };
         for (which, dtype, types) in [("input", self.dtype, inputs), ("output", self.out_dtype, outputs)] {
             if !types.contains(&dtype) {
                 let (dtype, indices) = (dtype.name(), types == INDICES);
@@ -109,7 +115,9 @@ impl Workload {
         }
         epilogue::check_order(&self.epilogue)?;
         self.op.get().validate()?;
-        quant::check(self)?;
+        if !of_i32 {
+            quant::check(self)?;
+        }
         for (what, shape) in self.op.get().inner_tensors() {
             if product(&shape) > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge { what });

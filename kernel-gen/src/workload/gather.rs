@@ -1,7 +1,7 @@
 //! Elements of a tensor, chosen by indices.
 
 use super::dims::{Dims, MAX_RANK, RANKS, axis_of, check_axis, lists_and};
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -109,6 +109,14 @@ impl Operator for Gather {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_bytes(&self) -> OfBytes {
+        OfBytes::Moves
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        OfI32::Moves
     }
 
     fn terms(&self) -> i64 {

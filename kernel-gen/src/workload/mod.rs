@@ -23,6 +23,7 @@ pub mod epilogue;
 pub mod error;
 pub mod gather;
 pub mod group_norm;
+mod integers;
 mod key;
 pub mod layout;
 pub mod lookup;

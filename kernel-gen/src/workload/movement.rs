@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, RANKS, lists};
 use super::number::Number;
-use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, OfI32, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -521,6 +521,10 @@ impl Operator for Movement {
             Move::Pad { .. } => OfBytes::Nothing,
             _ => OfBytes::Moves,
         }
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        if self.of_bytes() == OfBytes::Moves { OfI32::Moves } else { OfI32::Nothing }
     }
 
     fn terms(&self) -> i64 {

@@ -14,6 +14,7 @@
 //! those names with `_pad` and `_out` behind them.
 
 use super::epilogue::{StepOperand, applied};
+use super::integers;
 use super::operands::Operands;
 use super::operator::OfBytes;
 use super::stage::{AxisRole, Loaded};
@@ -36,6 +37,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     let inputs: Vec<BufferId> = (0..workload.operator_params()).map(|i| params.at(i)).collect();
     let mut results: Vec<BufferId> = vec![];
     for stage in workload.op.get().stages(workload.dtype, sums) {
+        let stage = integers::as_numbers(workload, stage);
         results.push(stage.build(&mut b, &inputs, &results, &|buffer, of| number(workload, &params, buffer, of)));
     }
     let acc = *results.last().expect("every operator has a stage");
@@ -72,6 +74,9 @@ pub(crate) fn epilogue_from(
 ) -> Expr {
     let finished = workload.op.get().finish(sum, index);
     let value = applied(&workload.epilogue[step..], workload.out_dtype, finished, read);
+    if workload.rounds_to_i32() {
+        return integers::rounded(value);
+    }
     if workload.out_dtype.is_int() { Expr::Cast(workload.out_dtype, Box::new(value)) } else { value }
 }
 

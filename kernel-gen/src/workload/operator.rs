@@ -262,6 +262,19 @@ pub(crate) enum OfBytes {
     Floats,
 }
 
+/// What an operator does with integers of 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OfI32 {
+    /// It does not take them.
+    Nothing,
+    /// Its elements are elements of the input.
+    Moves,
+    /// It computes with them as `f32`, and gives integers again or floats.
+    Numbers,
+    /// The same, and of floats it gives integers, too.
+    Converts,
+}
+
 /// What sets shapes of one operator apart.
 pub(crate) struct Likeness {
     /// Shapes that differ in one of these say nothing of each other.
@@ -300,6 +313,11 @@ pub(crate) trait Operator: fmt::Debug {
     /// What it does with integers of eight bits.
     fn of_bytes(&self) -> OfBytes {
         OfBytes::Nothing
+    }
+
+    /// What it does with integers of 32 bits.
+    fn of_i32(&self) -> OfI32 {
+        OfI32::Nothing
     }
 
     /// Number of terms behind each element of the last stage, those that meet padding included.

@@ -24,7 +24,7 @@ use super::matmul_nbits::{self, MatmulNbits};
 use super::max_pool2d::{self, MaxPool2d};
 use super::movement::{self, Movement};
 use super::number::Number;
-use super::operator::{Kind, OfBytes, Operator, SizeRole};
+use super::operator::{INDICES, Kind, OfBytes, Operator, SizeRole};
 use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
@@ -72,6 +72,7 @@ impl Op {
         match self.get().of_bytes() {
             OfBytes::Sums if dtype.is_byte() => return DType::I32,
             OfBytes::Moves | OfBytes::Bytes if dtype.is_byte() => return dtype,
+            _ if dtype == DType::I32 && outputs != INDICES => return dtype,
             _ => {}
         }
         if outputs.contains(&dtype) { dtype } else { outputs[0] }

@@ -6,7 +6,7 @@
 //! `f32`.
 
 use super::error::WorkloadError;
-use super::operator::{FLOATS, OfBytes};
+use super::operator::{FLOATS, OfBytes, OfI32};
 use super::param::Role;
 use super::products::Sums;
 use super::reference::channel_of_element;
@@ -64,7 +64,8 @@ impl Workload {
 
     /// The type of its sums.
     pub(crate) fn sums(&self) -> DType {
-        if self.is_quantised() { DType::I32 } else { DType::F32 }
+        let moves = self.dtype == DType::I32 && self.op.get().of_i32() == OfI32::Moves;
+        if self.is_quantised() || moves { DType::I32 } else { DType::F32 }
     }
 
     /// The types of the input and of the weights.

@@ -1,7 +1,7 @@
 //! Sums, means, products, extremes and norms over dimensions of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input, result};
@@ -169,6 +169,13 @@ impl Operator for Reduce {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        match self.function {
+            Reduction::Sum | Reduction::Product | Reduction::Max | Reduction::Min => OfI32::Numbers,
+            _ => OfI32::Nothing,
+        }
     }
 
     fn terms(&self) -> i64 {

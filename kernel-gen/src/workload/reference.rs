@@ -1,5 +1,6 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
+use super::integers;
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
@@ -24,6 +25,9 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     check_lengths(workload, inputs);
     let mut values = sums(workload, inputs).values;
     apply_epilogue(workload, inputs, &mut values);
+    if workload.rounds_to_i32() {
+        values.iter_mut().for_each(|v| *v = integers::rounded_reference(*v));
+    }
     values
 }
 

@@ -4,7 +4,7 @@ use super::attention::{Attention, HeadOrder, Mask};
 use super::dims::MAX_RANK;
 use super::matmul_nbits::{Bits, GROUPS, MatmulNbits};
 use super::number::Number;
-use super::operator::{F8, FLOATS, OfBytes, Size, SizeRole};
+use super::operator::{F8, FLOATS, OfBytes, OfI32, Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{
     Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Quant, Role, ScaledMatmul, Slice,
@@ -75,8 +75,31 @@ pub fn of_network_size(name: &str, rng: &mut Rng) -> Workload {
     }
 }
 
-/// A small valid workload on integers of eight bits: any operator that takes them, signs, zero points and results.
+/// A small valid workload on integers of 32 bits: any operator that takes or gives them.
+pub fn integers32(rng: &mut Rng) -> Workload {
+    loop {
+        let op = drawn(rng, |rng| *rng.pick(&EXTENTS));
+        let workload = on_i32(op, rng);
+        if workload.validate().is_ok() && workload.has_i32() && work(&workload) <= 60_000 {
+            return workload;
+        }
+    }
+}
+
+/// An operator on integers of 32 bits, or one that gives them; it may be invalid.
+pub(super) fn on_i32(op: Op, rng: &mut Rng) -> Workload {
+    let out = *rng.pick(&[DType::I32, DType::I32, DType::F32, DType::F16]);
+    let dtype = if op.get().of_i32() == OfI32::Converts { *rng.pick(&[DType::I32, DType::F32]) } else { DType::I32 };
+    let plain = Workload::f32(op).with_dtype(dtype);
+    if op.get().of_i32() == OfI32::Moves { plain } else { Workload { out_dtype: out, ..plain } }
+}
+
+/// A small valid workload on integers of eight bits: any operator that takes them, signs, zero points and results. One in eight is on
+/// integers of 32 bits.
 pub fn quantised(rng: &mut Rng) -> Workload {
+    if rng.one_in(8) {
+        return integers32(rng);
+    }
     let names: Vec<&str> = super::operator_names().filter(|name| takes_bytes(name)).collect();
     loop {
         let op = match rng.below(4) {
@@ -575,6 +598,7 @@ fn element(dtype: DType, rng: &mut Rng) -> f64 {
         DType::E5m2 => rng.between(-7, 7) as f64 / 8.0 * 2f64.powi(rng.between(-3, 3) as i32),
         DType::I8 => rng.between(-128, 127) as f64,
         DType::U8 => rng.between(0, 255) as f64,
+        DType::I32 => rng.between(-64, 64) as f64,
         _ => rng.between(-(1 << 23), (1 << 23) - 1) as f64 / f64::from(1 << 23),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::binary::{broadcast, check_broadcast, repeated};
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -81,6 +81,10 @@ impl Operator for Where {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_shape().axes())
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        OfI32::Numbers
     }
 
     fn terms(&self) -> i64 {

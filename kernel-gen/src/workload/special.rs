@@ -5,6 +5,7 @@
 //! so what they may give: tests and the tuner hold the results of every template to that.
 
 use super::bound::{Reference, reference_with_bounds, with_epilogue};
+use super::operator::OfI32;
 use super::reference::{Activation, Filter, sums};
 use super::sample::{self, Rng};
 use super::{Conv2d, ConvLayout, Epilogue, Math, Op, Quant, Workload};
@@ -148,7 +149,10 @@ pub fn small(rng: &mut Rng) -> Workload {
             0 => vec![Epilogue::Bias, *rng.pick(&[Epilogue::Relu, Epilogue::Relu6])],
             _ => sample::epilogue(rng),
         };
-        let workload = Workload { op, dtype, out_dtype, math, epilogue, quant: Quant::default() };
+        let workload = match op.get().of_i32() {
+            of if of != OfI32::Nothing && rng.one_in(4) => sample::on_i32(op, rng),
+            _ => Workload { op, dtype, out_dtype, math, epilogue, quant: Quant::default() },
+        };
         if workload.validate().is_ok() && sample::work(&workload) <= most {
             return workload;
         }

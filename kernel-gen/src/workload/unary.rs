@@ -1,7 +1,7 @@
 //! Functions of each element of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{FLOATS, Kind, OfBytes, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, OfBytes, OfI32, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -210,6 +210,14 @@ impl Operator for Unary {
 
     fn of_bytes(&self) -> OfBytes {
         if self.function == Function::Identity { OfBytes::Sums } else { OfBytes::Nothing }
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        match self.function {
+            Function::Identity => OfI32::Converts,
+            Function::Abs | Function::Negate | Function::Sign | Function::LogicalNot => OfI32::Numbers,
+            _ => OfI32::Nothing,
+        }
     }
 
     fn terms(&self) -> i64 {
