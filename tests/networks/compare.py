@@ -54,9 +54,9 @@ fn main() {{
     let folder = std::env::args().nth(2).unwrap();
     let dev = Cpu::with_threads(threads);
     let mut network = Network::load_file(&dev, WEIGHTS_FILE.as_ref()).unwrap();
-    let read = |name: &str| -> Vec<f32> {{
+    let read = |name: &str| -> Vec<[u8; 4]> {{
         let bytes = std::fs::read(format!("{{folder}}/{{name}}.in")).unwrap();
-        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        bytes.chunks_exact(4).map(|b| b.try_into().unwrap()).collect()
     }};
 {inputs}{outputs}
     network.run(&dev, {args}).unwrap();
@@ -78,6 +78,11 @@ fn main() {{
 """
 
 
+def element(array):
+    """The type that a network takes an input as."""
+    return "f32" if array.dtype.kind == "f" else "i32"
+
+
 def rust_name(text):
     """A name as kernel-gen makes it."""
     name = "".join(c.lower() if c.isascii() and c.isalnum() else "_" for c in text)
@@ -97,7 +102,8 @@ def unique(names, taken):
 
 
 def camel(name):
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_") if part)
+    joined = "".join(part[:1].upper() + part[1:] for part in name.split("_") if part)
+    return f"_{joined}" if joined[0].isdigit() else joined
 
 
 def with_weights(model, seed=0):
@@ -178,7 +184,13 @@ def compare(path, shapes, args, folder):
     given = {}
     for i in theirs.get_inputs():
         shape = shapes.get(i.name) or [n if isinstance(n, int) else args.batch for n in i.shape]
-        given[i.name] = random.standard_normal(shape).astype(np.float32)
+        if i.type in ("tensor(int64)", "tensor(int32)", "tensor(bool)"):
+            # Tokens of any vocabulary; what is masked is.
+            most = 2 if "mask" in i.name or i.type == "tensor(bool)" else args.tokens
+            kind = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}[i.type]
+            given[i.name] = random.integers(0, most, shape).astype(kind)
+        else:
+            given[i.name] = random.standard_normal(shape).astype(np.float32)
     wanted = theirs.run(None, given)
     (folder / "src").mkdir(exist_ok=True)
     (folder / "Cargo.toml").write_text(CARGO.format(root=ROOT))
@@ -196,7 +208,11 @@ def compare(path, shapes, args, folder):
     pairs = list(zip(rust, types, names_in + names_out))
     ins, outs = pairs[: len(names_in)], pairs[len(names_in) :]
     text = MAIN.format(
-        inputs="".join(f'    let i_{n} = Tensor::<f32, {t}>::from_slice(&read("{n}")).unwrap();\n' for n, t, _ in ins),
+        inputs="".join(
+            f'    let all: Vec<{element(given[o])}> = read("{n}").into_iter().map({element(given[o])}::from_le_bytes).collect();\n'
+            f"    let i_{n} = Tensor::<{element(given[o])}, {t}>::from_slice(&all).unwrap();\n"
+            for n, t, o in ins
+        ),
         outputs="".join(f"    let mut o_{n} = Tensor::<_, {t}>::zeros();\n" for n, t, _ in outs),
         args=", ".join([f"&i_{n}" for n, _, _ in ins] + [f"&mut o_{n}" for n, _, _ in outs]),
         results="".join(
@@ -207,7 +223,8 @@ def compare(path, shapes, args, folder):
     )
     (folder / "src/main.rs").write_text(text)
     for name, _, original in ins:
-        given[original].tofile(folder / f"{name}.in")
+        array = given[original]
+        array.astype(np.int32 if element(array) == "i32" else np.float32).tofile(folder / f"{name}.in")
     begun = time.monotonic()
     command = ["cargo", "build", "--release", "--target-dir", str(args.target)]
     made = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -259,8 +276,10 @@ def run(path, threads, args, folder, given, results):
     ours.wait()
     worst = 0.0
     for name, expected in results:
-        kind = np.int64 if expected.dtype.kind in "iu" else np.float32
-        found = np.fromfile(folder / f"{name}.out", kind).reshape(expected.shape)
+        bytes = (folder / f"{name}.out").read_bytes()
+        # Indices have 64 bits, other integers 32; truth values are numbers.
+        kind = np.float32 if expected.dtype.kind not in "iu" else np.int64 if len(bytes) == 8 * expected.size else np.int32
+        found, expected = np.frombuffer(bytes, kind).reshape(expected.shape), expected.astype(np.float64)
         error = np.abs(found.astype(np.float64) - expected).max() / max(np.abs(expected).max(), 1e-30)
         worst = max(worst, float(error) if np.isfinite(error) else float("inf"))
     mine, peer = map(statistics.median, times)
@@ -272,6 +291,7 @@ def main():
     parser.add_argument("models", nargs="+", help="light, or files and shapes: model.onnx x=1,3,224,224")
     parser.add_argument("--threads", default="1", help="how many; with commas, one after the other")
     parser.add_argument("--batch", type=int, default=1, help="what dynamic extents are, where no shape is given")
+    parser.add_argument("--tokens", type=int, default=8, help="how many integers there are, where an input is one")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each of the two is timed; 0 for not at all")
     parser.add_argument("--levels", default="x86-64-v3", help="the CPU levels that are built, beside the lowest")
     parser.add_argument("--layout", help="the order of the dimensions between launches: NCHW or NHWC")

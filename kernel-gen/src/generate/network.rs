@@ -38,7 +38,8 @@ impl File {
         match dtype {
             DType::I32 => {
                 let all = tensor.to_integers().unwrap_or_default();
-                self.bytes.extend(all.iter().flat_map(|v| (*v as i32).to_le_bytes()));
+                let held = |v: &i64| (*v).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+                self.bytes.extend(all.iter().flat_map(|v| held(v).to_le_bytes()));
             }
             DType::I8 | DType::U8 => {
                 let all = tensor.to_integers().unwrap_or_default();

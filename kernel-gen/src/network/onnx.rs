@@ -150,11 +150,12 @@ fn ends(
             Some(DataType::BFLOAT16) => DType::Bf16,
             Some(DataType::INT8) => DType::I8,
             Some(DataType::UINT8) => DType::U8,
+            Some(DataType::INT64 | DataType::INT32 | DataType::BOOL) => DType::I32,
             Some(other) => {
                 let kind = other.name().unwrap_or("of an unknown type");
                 let fault = Fault::new(
                     format!("its elements are {kind}"),
-                    "export the model with inputs in f32, f16, bf16, i8 or u8",
+                    "export the model with inputs in f32, f16, bf16, i8, u8, i32, i64 or bool",
                 );
                 problems.push(Problem::at(format!("input `{name}`"), fault));
                 DType::F32

@@ -32,10 +32,11 @@ pub fn rust_name(text: &str) -> String {
     name
 }
 
-/// `conv2d_nchw` as a type: `Conv2dNchw`.
+/// `conv2d_nchw` as a type: `Conv2dNchw`; `_333`, as exporters number tensors, stays `_333`.
 pub(super) fn camel(name: &str) -> String {
     let parts = name.split('_').filter(|p| !p.is_empty());
-    parts.map(|p| p[..1].to_ascii_uppercase() + &p[1..]).collect()
+    let name: String = parts.map(|p| p[..1].to_ascii_uppercase() + &p[1..]).collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
 /// The static that holds a function's table. No user's name looks like it.
@@ -72,6 +73,7 @@ mod tests {
         assert_eq!(rust_name("3x3"), "_3x3");
         assert_eq!(rust_name("match"), "match_kernel");
         assert_eq!(camel("conv2d_nchw"), "Conv2dNchw");
+        assert_eq!(camel("_333"), "_333");
         for bad in ["", "3x3", "type", "Upper", "a-b", "_", "a\u{e9}"] {
             assert!(!is_rust_name(bad), "{bad}");
             assert!(is_rust_name(&rust_name(bad)), "{bad} -> {}", rust_name(bad));

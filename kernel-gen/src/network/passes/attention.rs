@@ -8,7 +8,9 @@ use crate::workload::attention::{HeadOrder, Mask};
 use crate::workload::binary::Function2;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
-use crate::workload::{Attention, Matmul, Op, Workload};
+use crate::workload::unary::Function;
+use crate::workload::{Attention, Dims, Matmul, Op, Slices, Workload};
+use std::cmp::Ordering;
 
 /// Most elements of a mask.
 const MOST_MASK: i64 = 1 << 24;
@@ -38,7 +40,16 @@ struct Found {
     /// The keys, in their order but for a permutation of these extents, if there is one.
     k: Permuted,
     v: ValueId,
-    mask: Option<Vec<f32>>,
+    mask: MaskOf,
+}
+
+/// What is added to the scores.
+enum MaskOf {
+    Nothing,
+    /// A constant of the mask's extents.
+    Constant(Vec<f32>),
+    /// What a step gives, or the caller: a value, and the shape in which it broadcasts to the mask's extents.
+    Computed(ValueId, Vec<i64>),
 }
 
 /// The product of matrices in a batch that a step is, if it has no epilogue.
@@ -56,7 +67,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     let last = &program.steps[at];
     let Matmul { batch, m, n: dv, k: n, trans_b: false, .. } = batch_matmul(last)? else { return None };
     let weights = last.operands[0];
-    let softmax = writer(program, weights)?;
+    let softmax = softmax_of(program, weights)?;
     let is_softmax = matches!(softmax.workload.op,
         Op::RowWise(RowWise { rows, columns, function: RowFunction::Softmax }) if rows == batch * m && columns == n);
     if !is_softmax || !softmax.workload.epilogue.is_empty() {
@@ -64,6 +75,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     }
     // From the softmax back to the scores: factors, and summands that are constant.
     let (mut id, mut factor, mut masks) = (softmax.operands[0], 1.0, vec![]);
+    let mut computed: Option<(ValueId, Vec<i64>)> = None;
     let scores = loop {
         let step = writer(program, id)?;
         if program.elements(id) != batch * m * n {
@@ -73,8 +85,13 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             break step;
         }
         if let Some([x, y]) = operands(step, Function2::Add) {
-            let (x, y) = if program.constant(y).is_some() { (x, y) } else { (y, x) };
-            masks.push((program.constant(y)?, step.workload.output_shape(), factor));
+            let (x, y) = if is_summand(program, y, x) { (x, y) } else { (y, x) };
+            match program.constant(y) {
+                Some(constant) => masks.push((constant, step.workload.output_shape(), factor)),
+                // One that is computed is taken as it is.
+                None if computed.is_none() && factor == 1.0 => computed = Some((y, step.workload.output_shape())),
+                None => return None,
+            }
             id = x;
         } else if let Some([x, y]) = operands(step, Function2::Multiply) {
             let (x, y) = if scalar(program, y).is_some() { (x, y) } else { (y, x) };
@@ -109,6 +126,22 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             _ => None,
         })
         .unwrap_or((1, batch));
+    if let Some((value, shape)) = computed {
+        let of = |kind| Attention {
+            b,
+            heads,
+            kv_heads: heads,
+            m,
+            n,
+            d,
+            dv,
+            causal: false,
+            mask: kind,
+            order: HeadOrder::HeadsFirst,
+        };
+        let (kind, shape) = computed_mask(program, value, &shape, &of(Mask::Each)).filter(|_| masks.is_empty())?;
+        return Some(Found { of: of(kind), q: *q, k, v: last.operands[1], mask: MaskOf::Computed(value, shape) });
+    }
     // One matrix does for all heads, or one a head for all images, where no constant tells them apart.
     let of_heads =
         |(constant, ..): &(Tensor, Vec<i64>, f64)| constant.shape.iter().rev().nth(2).is_some_and(|n| *n != 1);
@@ -131,7 +164,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     if elements > MOST_MASK || written_out && elements > MOST_TIMES * constants as i64 {
         return None;
     }
-    let mut mask = None;
+    let mut mask: Option<Vec<f32>> = None;
     for (constant, shape, factor) in masks {
         let shape = match kind {
             Mask::Each => &shape[..],
@@ -141,7 +174,66 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     }
     let of =
         Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind, order: HeadOrder::HeadsFirst };
-    Some(Found { of, q: *q, k, v: last.operands[1], mask })
+    Some(Found { of, q: *q, k, v: last.operands[1], mask: mask.map_or(MaskOf::Nothing, MaskOf::Constant) })
+}
+
+/// The softmax whose weights a value is. Exporters write 0 where these are NaN, as they are where no key is seen: so is attention.
+fn softmax_of(program: &Program, weights: ValueId) -> Option<&Step> {
+    let step = writer(program, weights)?;
+    if !matches!(step.workload.op, Op::Where(_)) || !step.workload.epilogue.is_empty() {
+        return Some(step);
+    }
+    let [condition, zero, of] = step.operands[..] else { return None };
+    let is_nan = writer(program, condition)?;
+    let tests = matches!(&is_nan.workload.op, Op::Unary(u) if u.function == Function::IsNan);
+    let same = program.root(is_nan.operands[0]) == program.root(of);
+    (tests && same && scalar(program, zero) == Some(0.0)).then(|| writer(program, of))?
+}
+
+/// Whether the first of two summands is a mask, and the second the scores.
+fn is_summand(program: &Program, mask: ValueId, scores: ValueId) -> bool {
+    let constant = |id| program.constant(id).is_some();
+    if constant(mask) != constant(scores) {
+        return constant(mask);
+    }
+    match program.elements(mask).cmp(&program.elements(scores)) {
+        Ordering::Equal => product_behind(program, scores),
+        order => order == Ordering::Less,
+    }
+}
+
+/// Whether a value is a product of matrices, times factors.
+fn product_behind(program: &Program, id: ValueId) -> bool {
+    let (_, terms) = product(program, id);
+    terms.iter().any(|id| writer(program, *id).is_some_and(|step| batch_matmul(step).is_some()))
+}
+
+/// The kind of mask that a computed value is whose sum with the scores has a shape, and its own shape, as long as the mask's. It is
+/// repeated along its extents of 1.
+fn computed_mask(program: &Program, mask: ValueId, sum: &[i64], of: &Attention) -> Option<(Mask, Vec<i64>)> {
+    let own = &program.values[mask].shape;
+    let own = [vec![1; sum.len().checked_sub(own.len())?], own.clone()].concat();
+    // The sum may have heads and images in one dimension, or none for them.
+    let [outer @ .., rows, columns] = &own[..] else { return None };
+    let outer = match (outer, &sum[..sum.len() - 2]) {
+        ([], _) => [1, 1],
+        ([images, heads], [b, all]) if [*b, *all] == [of.b, of.heads] => [*images, *heads],
+        (all, _) if all.iter().all(|n| *n == 1) => [1, 1],
+        ([heads], _) if of.b == 1 && *heads == of.heads => [1, *heads],
+        _ => return None,
+    };
+    let kind = match outer {
+        [1, 1] => Mask::Shared,
+        [1, _] => Mask::Heads,
+        _ => Mask::Each,
+    };
+    let shape = match kind {
+        Mask::Shared => vec![*rows, *columns],
+        Mask::Heads => vec![outer[1], *rows, *columns],
+        _ => vec![outer[0], outer[1], *rows, *columns],
+    };
+    let elements = Attention { mask: kind, ..*of }.mask_shape()?.iter().product::<i64>();
+    (elements <= MOST_MASK).then_some((kind, shape))
 }
 
 /// Adds a constant times a factor to a mask; `shape` is what it broadcasts to.
@@ -200,10 +292,34 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
     let shape = |rows, columns| format!("{:?}", [of.b, of.heads, rows, columns]);
     let mut keys = vec![("q", shape(of.m, of.d)), ("k", shape(of.n, of.d)), ("v", shape(of.n, of.dv))];
     let mut operands = vec![q, k, v];
-    if let Some(mask) = mask {
-        let extents = of.mask_shape().expect("an attention with a mask has its shape");
+    if let Some(extents) = of.mask_shape() {
         keys.push(("mask", format!("{extents:?}")));
-        operands.push(program.add_constant(Tensor::floats(&extents, mask)));
+        operands.push(match mask {
+            MaskOf::Nothing => unreachable!("an attention with a mask has one"),
+            MaskOf::Constant(mask) => program.add_constant(Tensor::floats(&extents, mask)),
+            MaskOf::Computed(mask, shape) if shape == extents => {
+                let dtype = program.values[mask].dtype;
+                program.add(&extents, dtype, Source::View(mask))
+            }
+            MaskOf::Computed(mask, shape) => {
+                let repeats: Vec<i64> = extents.iter().zip(&shape).map(|(n, own)| n / own).collect();
+                let dims = |list: &[i64]| Dims::new(list).expect("two to four dimensions");
+                let op = Movement { input: dims(&shape), function: Move::Tile { repeats: dims(&repeats) } };
+                let output = program.add(&extents, program.values[mask].dtype, Source::Step);
+                let said = vec![("input", format!("{shape:?}")), ("repeats", format!("{repeats:?}"))];
+                let repeated = Step {
+                    nodes: program.steps[at + added].nodes.clone(),
+                    workload: Workload::f32(op),
+                    said: Said { flags: vec![], keys: said },
+                    slices: Slices::default(),
+                    operands: vec![mask],
+                    output,
+                };
+                program.steps.insert(at + added, repeated);
+                added += 1;
+                output
+            }
+        });
     }
     let step = &mut program.steps[at + added];
     (step.workload, step.said, step.operands) = (Workload::f32(of), Said { flags: vec![], keys }, operands);

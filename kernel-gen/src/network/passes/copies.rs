@@ -26,16 +26,16 @@ pub(super) fn separate(program: &mut Program) {
     }
 }
 
-/// The type of a copy: integers of eight bits are what they are, all else is numbers.
+/// The type of a copy: integers are what they are, but constants of 64 bits, all else is numbers.
 fn copied(dtype: DType) -> DType {
-    if dtype.is_byte() { dtype } else { DType::F32 }
+    if dtype.is_byte() || dtype == DType::I32 { dtype } else { DType::F32 }
 }
 
 /// A step that copies a value.
 pub(super) fn step(program: &Program, node: String, of: ValueId, output: ValueId) -> Step {
     let (elements, dtype) = ([program.elements(of)], program.values[of].dtype);
     // The identity of integers takes zero points away; what moves elements does not.
-    if dtype.is_byte() {
+    if copied(dtype) == dtype && dtype.is_int() {
         return permutations::step(vec![node], &elements, &[0], (of, dtype), output);
     }
     let input = Dims::new(&elements).expect("one dimension is not too many");

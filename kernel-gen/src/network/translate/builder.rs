@@ -6,7 +6,7 @@ use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor, is_shape};
 use crate::workload::operator::{OfBytes, Shared, Values};
 use crate::workload::operators::kind;
-use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Quant, Slices, Workload, reference};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Quant, Role, Slices, Workload, reference};
 use std::collections::BTreeMap;
 
 /// Most elements of all constants that are computed.
@@ -233,12 +233,9 @@ impl Builder {
         }
         let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
-        // Integers of eight bits are moved as what they are.
-        let of_first = call.operands.first().map_or(DType::F32, |id| self.program.values[*id].dtype);
-        let moves = matches!(op.get().of_bytes(), OfBytes::Moves | OfBytes::Bytes) && of_first.is_byte();
-        let usual = (if moves { of_first } else { DType::F32 }, Quant::default());
-        let (dtype, quant) = call.integers.unwrap_or(usual);
-        let out_dtype = call.out.unwrap_or(op.output_type(dtype));
+        let (dtype, quant) = call.integers.unwrap_or((self.type_of(&op, &call.operands), Quant::default()));
+        let truths = (dtype == DType::I32 && TRUTHS.contains(&kind.name)).then_some(DType::F32);
+        let out_dtype = call.out.or(truths).unwrap_or(op.output_type(dtype));
         let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue, quant };
         workload.validate().map_err(|error| invalid(error.cause(), error.help()))?;
         let params = workload.params();
@@ -258,7 +255,7 @@ impl Builder {
             if self.constant(*id).is_none() && dtype != param.dtype {
                 let cause =
                     format!("`{}` is computed as {} where {} is needed", param.name, dtype.name(), param.dtype.name());
-                return Err(invalid(cause, "let indices and conditions be constants".into()));
+                return Err(invalid(cause, "cast it, or let it be a constant".into()));
             }
         }
         let output = self.program.add(&workload.output_shape(), out_dtype, Source::Step);
@@ -272,6 +269,22 @@ impl Builder {
         };
         self.program.steps.push(step);
         Ok(output)
+    }
+
+    /// The type of an operator's inputs: integers of eight bits are moved as what they are, those of 32 bits stay so.
+    fn type_of(&mut self, op: &Op, operands: &[ValueId]) -> DType {
+        let of_first = operands.first().map_or(DType::F32, |id| self.program.values[*id].dtype);
+        if matches!(op.get().of_bytes(), OfBytes::Moves | OfBytes::Bytes) && of_first.is_byte() {
+            return of_first;
+        }
+        let mut dtype = DType::F32;
+        for (operand, id) in op.get().inputs().iter().zip(operands) {
+            if self.is_integer(*id) {
+                self.narrow(*id);
+                dtype = if operand.role == Role::Index { dtype } else { DType::I32 };
+            }
+        }
+        dtype
     }
 
     /// The sums of integers that a value is, as numbers: computed by a step like the one that gives the integers. None of other values.

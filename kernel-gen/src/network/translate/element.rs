@@ -73,6 +73,10 @@ fn number_or_integer(b: &mut Builder, node: &Node, x: ValueId) -> ValueId {
 /// A function of each element, an activation included.
 pub(super) fn unary(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let x = required(x, 0)?;
+    if node.op == "Relu" && b.is_integer(x) {
+        let zero = b.add_constant(Tensor::integers(&[], [0]));
+        return binary(b, "maximum", x, zero);
+    }
     let (x, shape) = (number_or_integer(b, node, x), b.extents(x));
     let call = match UNARY.iter().find(|(op, _)| *op == node.op) {
         Some(_)
@@ -131,6 +135,15 @@ pub(super) fn clip(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
             bounds[i] = b.floats(what, id)?.first().copied().unwrap_or(bounds[i]);
         }
     }
+    if b.is_integer(required(x, 0)?) {
+        let mut y = required(x, 0)?;
+        for (i, kind) in ["maximum", "minimum"].into_iter().enumerate() {
+            if let Some(bound) = x.get(i + 1).copied().flatten() {
+                y = binary(b, kind, y, bound)?;
+            }
+        }
+        return Ok(y);
+    }
     // Infinite bounds are none, and so are missing ones.
     let [low, high] = bounds.map(|bound| if bound.is_nan() { bound } else { bound.clamp(-f32::MAX, f32::MAX) });
     let x = required(x, 0)?;
@@ -171,7 +184,9 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
     let (mut x, mut y) = (x, y);
     // Integers beside numbers are exponents and the like; among themselves they stay integers.
     let all_integer = [x, y].iter().all(|id| b.constant(*id).is_some_and(|c| c.is_integer()));
-    if !all_integer {
+    if [x, y].iter().any(|id| b.is_integer(*id)) {
+        (x, y) = (b.as_integers(x)?, b.as_integers(y)?);
+    } else if !all_integer {
         (x, y) = (b.numbers(x), b.numbers(y));
     }
     let (shape_x, shape_y) = (b.extents(x), b.extents(y));
@@ -184,8 +199,15 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
 pub(super) fn choose(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let all = [required(x, 0)?, required(x, 1)?, required(x, 2)?];
     let is_integer = |b: &Builder, id: ValueId| b.constant(id).is_some_and(|c| c.is_integer());
-    let integers = is_integer(b, all[1]) && is_integer(b, all[2]) && b.constant(all[0]).is_some();
-    let all = if integers { all } else { all.map(|id| b.numbers(id)) };
+    let all = if all[1..].iter().any(|id| b.is_integer(*id)) {
+        [b.as_integers(all[0])?, b.as_integers(all[1])?, b.as_integers(all[2])?]
+    } else if b.is_integer(all[0]) {
+        [b.as_floats(all[0])?, b.numbers(all[1]), b.numbers(all[2])]
+    } else if is_integer(b, all[1]) && is_integer(b, all[2]) && b.constant(all[0]).is_some() {
+        all
+    } else {
+        all.map(|id| b.numbers(id))
+    };
     let [condition, x, y] = all.map(|id| b.extents(id));
     let call = Call::new("where", &all).key("condition", &condition).key("a", &x).key("b", &y);
     let z = b.compute(call)?;
@@ -199,9 +221,6 @@ fn keep_scalar(b: &mut Builder, y: ValueId, operands: &[ValueId]) -> Result<Valu
 
 /// `BatchNormalization` at inference: a factor and a summand for each channel.
 pub(super) fn batch_norm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    if node.flag("training_mode") {
-        return Err(Fault::attribute("training_mode", 1, "the model in inference mode"));
-    }
     let image = required(x, 0)?;
     let mut numbers = vec![];
     for (i, what) in ["scale", "shift", "mean", "variance"].iter().enumerate() {

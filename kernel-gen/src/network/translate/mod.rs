@@ -7,9 +7,12 @@
 mod attention;
 mod builder;
 mod by_numbers;
+mod composed;
 mod contraction;
+mod einsum;
 mod element;
 mod few_bits;
+mod integers;
 mod movement;
 mod operands;
 mod quantised;
@@ -143,12 +146,24 @@ const OPERATORS: &[(&[&str], One)] = &[
         element::elementwise,
     ),
     (&["Where"], element::choose),
-    (&["BatchNormalization"], element::batch_norm),
+    (&["BatchNormalization"], composed::batch_norm),
     (&["Transpose"], movement::transpose),
     (&["Slice"], movement::slice),
     (&["Concat"], movement::concat),
     (&["Gather"], movement::gather),
-    (&["ScatterND"], movement::scatter),
+    (&["GatherElements"], composed::gather_elements),
+    (&["GatherND"], composed::gather_nd),
+    (&["ScatterElements", "ScatterND"], composed::scattered),
+    (&["CumSum"], composed::cumulative_sum),
+    (&["Trilu"], composed::triangle),
+    (&["EyeLike"], composed::diagonal),
+    (&["OneHot"], composed::one_hot),
+    (&["Hardmax"], composed::hardmax),
+    (&["LpNormalization"], composed::lp_norm),
+    (&["GlobalLpPool"], composed::lp_pool),
+    (&["MeanVarianceNormalization"], composed::mean_variance_norm),
+    (&["CastLike"], composed::cast_like),
+    (&["Einsum"], einsum::einsum),
     (&["Pad"], movement::pad),
     (&["Expand", "Tile"], movement::repeat),
     (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
@@ -190,8 +205,8 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
             problems.push(Problem::at(format!("input `{name}`"), fault));
             continue;
         }
-        let bytes = model.inputs.iter().find(|input| input.name == name).map(|input| input.dtype);
-        let dtype = bytes.filter(|dtype| dtype.is_byte()).unwrap_or(DType::F32);
+        let found = model.inputs.iter().find(|input| input.name == name).map(|input| input.dtype);
+        let dtype = found.filter(|dtype| dtype.is_int()).unwrap_or(DType::F32);
         let id = b.program.add(&shape, dtype, Source::Input);
         b.program.inputs.push((name.clone(), id));
         b.names.insert(name, id);

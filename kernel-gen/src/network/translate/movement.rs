@@ -2,10 +2,12 @@
 
 use super::builder::{Builder, Call};
 use super::operands::{axis, broadcast, required};
+use crate::ir::DType;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
-use crate::network::tensor::{Data, Tensor};
+use crate::network::tensor::Tensor;
+use crate::workload::Quant;
 
 /// `Transpose`. One that leaves the order of the elements as it is, is a view.
 pub(super) fn transpose(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
@@ -19,6 +21,12 @@ pub(super) fn transpose(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     if !sorted.iter().copied().eq(0..rank) {
         return Err(Fault::attribute("perm", format!("{order:?}"), "each dimension once"));
     }
+    permuted(b, x, &order)
+}
+
+/// A tensor with its dimensions in another order, each once.
+pub(super) fn permuted(b: &mut Builder, x: ValueId, order: &[usize]) -> Result<ValueId, Fault> {
+    let shape = b.shape(x);
     let permuted: Vec<i64> = order.iter().map(|a| shape[*a]).collect();
     // Dimensions of extent 1 can stand anywhere.
     if order.iter().filter(|a| shape[**a] != 1).is_sorted() {
@@ -154,12 +162,16 @@ fn beside(b: &mut Builder, all: &[ValueId], at: usize) -> Result<ValueId, Fault>
     b.compute(Call::new("concat", all).key("input", &shape).key("axis", &[at as i64]).key("others", &others))
 }
 
-/// `Gather` by constant indices.
+/// `Gather`: by constant indices, which may be a slice, or by computed ones.
 pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (input, indices) = (required(x, 0)?, required(x, 1)?);
     let shape = b.shape(input);
     let at = axis(node.integer("axis", 0), shape.len())?;
     let places = b.shape(indices);
+    if b.constant(indices).is_none() {
+        let y = by_indices(b, input, at, indices)?;
+        return b.view(y, &[&shape[..at], &places, &shape[at + 1..]].concat());
+    }
     let mut list = b.integers("indices", indices)?;
     for index in &mut list {
         *index += if *index < 0 { shape[at] } else { 0 };
@@ -184,50 +196,16 @@ pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     b.view(y, &result)
 }
 
-/// `ScatterND` of constants, as masks of windows are made.
-pub(super) fn scatter(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    if node.text("reduction", "none") != "none" {
-        return Err(Fault::attribute("reduction", node.text("reduction", "none"), "no reduction"));
-    }
-    let constant = |at: usize| {
-        let computed =
-            || Fault::new("it changes a computed tensor", "export the model with operators that do not scatter");
-        required(x, at).and_then(|id| b.constant(id).ok_or_else(computed))
-    };
-    let (data, places, updates) = (constant(0)?, constant(1)?, constant(2)?);
-    let wrong = || Fault::new("its operands do not go together", "export the model again");
-    let list = places.to_integers().ok_or_else(wrong)?;
-    let depth = places.shape.last().copied().unwrap_or(0) as usize;
-    let outer = data.shape.get(..depth).filter(|_| depth > 0).ok_or_else(wrong)?;
-    let each = data.shape[depth..].iter().product::<i64>() as usize;
-    if updates.data.len() != list.len() / depth * each {
-        return Err(wrong());
-    }
-    // Where each group of elements goes.
-    let mut starts = vec![];
-    for index in list.chunks_exact(depth) {
-        let mut at = 0;
-        for (i, extent) in index.iter().zip(outer) {
-            let i = if *i < 0 { i + extent } else { *i };
-            at = at * extent + (0..*extent).contains(&i).then_some(i).ok_or_else(wrong)?;
-        }
-        starts.push(at as usize * each);
-    }
-    let data = match (&data.data, &updates.data) {
-        (Data::Integers(old), Data::Integers(new)) => Data::Integers(scattered(old, new, &starts, each).into()),
-        _ => Data::Floats(scattered(&data.to_floats(), &updates.to_floats(), &starts, each).into()),
-    };
-    let shape = b.shape(required(x, 0)?);
-    Ok(b.add_constant(Tensor { shape, data, byte: None, four_bits: false }))
-}
-
-/// Elements, those of each group in their new places.
-fn scattered<T: Copy>(old: &[T], new: &[T], starts: &[usize], each: usize) -> Vec<T> {
-    let mut all = old.to_vec();
-    for (start, group) in starts.iter().zip(new.chunks_exact(each.max(1))) {
-        all[*start..start + each].copy_from_slice(group);
-    }
-    all
+/// The elements along a dimension that computed indices name; those stand in one dimension.
+pub(super) fn by_indices(b: &mut Builder, input: ValueId, at: usize, indices: ValueId) -> Result<ValueId, Fault> {
+    let (shape, count) = (b.shape(input), b.program.elements(indices));
+    let around = [&shape[..at], &shape[at + 1..]].map(|some| some.iter().product::<i64>());
+    let extents = [around[0], shape[at], around[1]];
+    let (input, indices) = (b.view(input, &extents)?, b.as_integers(indices)?);
+    let indices = b.view(indices, &[count])?;
+    let call = Call::new("gather", &[input, indices]).key("input", &extents).key("indices", &[count]).key("axis", &[1]);
+    let of_integers = b.constant(input).is_some_and(|constant| constant.is_integer());
+    b.compute(if of_integers { call.integers(DType::I32, Quant::default(), []) } else { call })
 }
 
 /// `Pad`: from version 11 on its numbers are operands.
@@ -309,11 +287,14 @@ const MOST_PIXELS: i64 = 1 << 20;
 /// `Resize` and `Upsample` of images. Where ONNX reads the pixels is compared with each way to resize that there is.
 pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let input = required(x, 0)?;
-    let shape = b.shape(input);
+    let own = b.shape(input);
     let upsample = node.op == "Upsample" || b.opset < 11;
     let mode = node.text("mode", "nearest");
+    // A line is an image of one row.
+    let line = own.len() == 3;
+    let shape = if line { vec![own[0], own[1], 1, own[2]] } else { own.clone() };
     if shape.len() != 4 {
-        return Err(Fault::new(format!("an input of {shape:?}"), "images of four dimensions can be resized"));
+        return Err(Fault::new(format!("an input of {own:?}"), "lines and images can be resized"));
     }
     for (name, usual) in [("exclude_outside", 0), ("antialias", 0)] {
         if node.integer(name, usual) != usual {
@@ -321,26 +302,30 @@ pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         }
     }
     if node.text("keep_aspect_ratio_policy", "stretch") != "stretch"
-        || node.integers("axes").is_some_and(|a| a != [0, 1, 2, 3])
+        || node.integers("axes").is_some_and(|a| !a.iter().copied().eq(0..own.len() as i64))
     {
         return Err(Fault::new("it resizes by a policy or along chosen axes", "export the model with explicit scales"));
     }
     let (scales_at, sizes_at) = if upsample { (1, 3) } else { (2, 3) };
     let operand = |at: usize| x.get(at).copied().flatten().filter(|id| b.program.elements(*id) > 0);
-    let scales = match operand(scales_at) {
+    let mut scales = match operand(scales_at) {
         Some(id) => Some(b.floats("scales", id)?),
         None => match node.attributes.get("scales") {
             Some(Attribute::Floats(list)) => Some(list.clone()),
             _ => None,
         },
     };
+    scales.iter_mut().filter(|all| line && all.len() == 3).for_each(|all| all.insert(2, 1.0));
     let (sizes, scales): (Vec<i64>, Vec<f64>) = match (scales, operand(sizes_at)) {
         (Some(scales), _) if scales.len() == 4 => {
             let sizes = shape.iter().zip(&scales).map(|(n, s)| (*n as f64 * f64::from(*s)).floor() as i64);
             (sizes.collect(), scales.iter().map(|s| f64::from(*s)).collect())
         }
         (_, Some(id)) => {
-            let sizes = b.integers("sizes", id)?;
+            let mut sizes = b.integers("sizes", id)?;
+            if line && sizes.len() == 3 {
+                sizes.insert(2, 1);
+            }
             let scales = shape.iter().zip(&sizes).map(|(n, size)| *size as f64 / *n as f64);
             (sizes.clone(), scales.collect())
         }
@@ -371,9 +356,11 @@ pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
             format!("a {mode} resize from {shape:?} to {sizes:?} with coordinates `{way}` rounded by `{nearest}`");
         return Err(Fault::new(cause, "use half_pixel, asymmetric or align_corners coordinates"));
     }
+    let input = b.view(input, &shape)?;
     let call = Call::new(kind, &[input]).key("input", &shape).key("size", &sizes[2..]).flag(flag, !fits[0]);
     let cubic = mode == "cubic";
-    b.compute(if cubic { call.number("cubic_coeff_a", node.float("cubic_coeff_a", -0.75))? } else { call })
+    let y = b.compute(if cubic { call.number("cubic_coeff_a", node.float("cubic_coeff_a", -0.75))? } else { call })?;
+    if line { b.view(y, &[sizes[0], sizes[1], sizes[3]]) } else { Ok(y) }
 }
 
 /// Whether a way to resize reads the pixels that ONNX reads along one dimension.

@@ -142,10 +142,20 @@ pub(super) fn reduce(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     }
     axes.sort_unstable();
     axes.dedup();
-    let keys: Vec<i64> = axes.iter().map(|a| *a as i64).collect();
+    reduced(b, kind, input, &axes, node.integer("keepdims", 1) != 0)
+}
+
+/// A reduction along axes in ascending order.
+pub(super) fn reduced(
+    b: &mut Builder,
+    kind: &'static str,
+    input: ValueId,
+    axes: &[usize],
+    keep: bool,
+) -> Result<ValueId, Fault> {
+    let (shape, keys) = (b.extents(input), axes.iter().map(|a| *a as i64).collect::<Vec<_>>());
     let y = b.compute(Call::new(kind, &[input]).key("input", &shape).key("axes", &keys))?;
-    let kept = without(&shape, &axes, node.integer("keepdims", 1) != 0);
-    b.view(y, &kept)
+    b.view(y, &without(&shape, axes, keep))
 }
 
 /// A shape whose reduced extents are 1, or left out.

@@ -125,29 +125,40 @@ pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     Ok(b.add_constant(Tensor { shape, data, byte: None, four_bits: false }))
 }
 
+/// Whether a number of ONNX stands for a type of floats.
+pub(super) fn is_float(dtype: i64) -> bool {
+    [1, 10, 11, 16].contains(&dtype)
+}
+
 /// `Cast`: of constants between integers and numbers, else of nothing.
 pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    const FLOATS: [i64; 4] = [1, 10, 11, 16];
     const INTEGERS: [i64; 9] = [2, 3, 4, 5, 6, 7, 9, 12, 13];
     const BOOLEAN: i64 = 9;
     let input = required(x, 0)?;
     let to = node.integer("to", 1);
-    if !FLOATS.contains(&to) && !INTEGERS.contains(&to) {
+    if !is_float(to) && !INTEGERS.contains(&to) {
         return Err(Fault::attribute("to", to, "a type of numbers"));
     }
     let Some(tensor) = b.constant(input) else {
-        let to_float = FLOATS.contains(&to);
+        let to_float = is_float(to);
         if to_float && let Some(made) = b.as_numbers(input)? {
             return Ok(made);
         }
-        // Numbers in a tensor that is computed are of one type.
-        return match to_float && !b.program.values[input].dtype.is_int() {
-            true => Ok(input),
-            false => Err(Fault::new("it makes other types of a computed tensor", "keep computed tensors in f32")),
+        let other = || Fault::new("it makes other types of a computed tensor", "keep computed tensors in f32");
+        let is_integer = b.is_integer(input);
+        return match (b.program.values[input].dtype.is_float(), to) {
+            // Numbers in a tensor that is computed are of one type.
+            (true, _) if to_float => Ok(input),
+            (_, BOOLEAN) if is_integer => b.as_truth(input),
+            (true, BOOLEAN) => b.as_truth(input),
+            (true, 6 | 7) => b.as_integers(input),
+            _ if is_integer && to_float => b.as_floats(input),
+            _ if is_integer && [6, 7].contains(&to) => b.as_integers(input),
+            _ => Err(other()),
         };
     };
     let data = match (&tensor.data, to) {
-        (_, to) if FLOATS.contains(&to) => Data::Floats(tensor.to_floats()),
+        (_, to) if is_float(to) => Data::Floats(tensor.to_floats()),
         (_, BOOLEAN) => Data::Integers(tensor.to_doubles().iter().map(|v| i64::from(*v != 0.0)).collect()),
         (Data::Integers(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v, to)).collect()),
         (Data::Floats(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v as i64, to)).collect()),
