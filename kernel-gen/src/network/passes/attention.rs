@@ -9,7 +9,7 @@ use crate::workload::binary::Function2;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
 use crate::workload::unary::Function;
-use crate::workload::{Attention, Dims, Matmul, Op, Slices, Workload};
+use crate::workload::{Attention, Binary, Dims, Matmul, Op, Slices, Workload};
 use std::cmp::Ordering;
 
 /// Most elements of a mask.
@@ -37,6 +37,8 @@ struct Found {
     of: Attention,
     /// The queries, in their order.
     q: ValueId,
+    /// What they have to be multiplied by, so that attention's own factor makes of it the model's.
+    factor: f64,
     /// The keys, in their order but for a permutation of these extents, if there is one.
     k: Permuted,
     v: ValueId,
@@ -48,8 +50,14 @@ enum MaskOf {
     Nothing,
     /// A constant of the mask's extents.
     Constant(Vec<f32>),
-    /// What a step gives, or the caller: a value, and the shape in which it broadcasts to the mask's extents.
-    Computed(ValueId, Vec<i64>),
+    /// The sum of what steps or the caller give, and of constants: it broadcasts in this shape to the mask's extents.
+    Computed(Vec<Term>, Vec<i64>),
+}
+
+/// A summand of a mask.
+enum Term {
+    Value(ValueId),
+    Constant(Tensor),
 }
 
 /// The product of matrices in a batch that a step is, if it has no epilogue.
@@ -75,7 +83,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     }
     // From the softmax back to the scores: factors, and summands that are constant.
     let (mut id, mut factor, mut masks) = (softmax.operands[0], 1.0, vec![]);
-    let mut computed: Option<(ValueId, Vec<i64>)> = None;
+    let mut computed: Vec<(ValueId, Vec<i64>)> = vec![];
     let scores = loop {
         let step = writer(program, id)?;
         if program.elements(id) != batch * m * n {
@@ -89,7 +97,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             match program.constant(y) {
                 Some(constant) => masks.push((constant, step.workload.output_shape(), factor)),
                 // One that is computed is taken as it is.
-                None if computed.is_none() && factor == 1.0 => computed = Some((y, step.workload.output_shape())),
+                None if factor == 1.0 => computed.push((y, step.workload.output_shape())),
                 None => return None,
             }
             id = x;
@@ -110,9 +118,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     }
     let ((of_q, q), (of_k, k)) = (product(program, scores.operands[0]), product(program, scores.operands[1]));
     let ([q], [k]) = (&q[..], &k[..]) else { return None };
-    if !near(factor * of_q * of_k, 1.0 / (d as f64).sqrt()) {
-        return None;
-    }
+    let factor = factor * of_q * of_k * (d as f64).sqrt();
     let k = if product_of_scores.trans_b { (*k, None) } else { columns_to_rows(program, *k, [batch, d, n]) };
     // The model's own shapes of the scores and of their weights say which of the products are an image's.
     let shapes = |id: ValueId| {
@@ -126,7 +132,11 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             _ => None,
         })
         .unwrap_or((1, batch));
-    if let Some((value, shape)) = computed {
+    if !computed.is_empty() {
+        let constants =
+            masks.into_iter().map(|(tensor, shape, factor)| (Term::Constant(scaled(&tensor, factor)), shape));
+        let (terms, sums): (Vec<Term>, Vec<Vec<i64>>) =
+            constants.chain(computed.into_iter().map(|(id, shape)| (Term::Value(id), shape))).unzip();
         let of = |kind| Attention {
             b,
             heads,
@@ -139,8 +149,15 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             mask: kind,
             order: HeadOrder::HeadsFirst,
         };
-        let (kind, shape) = computed_mask(program, value, &shape, &of(Mask::Each)).filter(|_| masks.is_empty())?;
-        return Some(Found { of: of(kind), q: *q, k, v: last.operands[1], mask: MaskOf::Computed(value, shape) });
+        let (kind, shape) = computed_mask(program, &terms, &sums, &of(Mask::Each))?;
+        return Some(Found {
+            of: of(kind),
+            q: *q,
+            factor,
+            k,
+            v: last.operands[1],
+            mask: MaskOf::Computed(terms, shape),
+        });
     }
     // One matrix does for all heads, or one a head for all images, where no constant tells them apart.
     let of_heads =
@@ -174,7 +191,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
     }
     let of =
         Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind, order: HeadOrder::HeadsFirst };
-    Some(Found { of, q: *q, k, v: last.operands[1], mask: mask.map_or(MaskOf::Nothing, MaskOf::Constant) })
+    Some(Found { of, q: *q, factor, k, v: last.operands[1], mask: mask.map_or(MaskOf::Nothing, MaskOf::Constant) })
 }
 
 /// The softmax whose weights a value is. Exporters write 0 where these are NaN, as they are where no key is seen: so is attention.
@@ -208,11 +225,38 @@ fn product_behind(program: &Program, id: ValueId) -> bool {
     terms.iter().any(|id| writer(program, *id).is_some_and(|step| batch_matmul(step).is_some()))
 }
 
-/// The kind of mask that a computed value is whose sum with the scores has a shape, and its own shape, as long as the mask's. It is
-/// repeated along its extents of 1.
-fn computed_mask(program: &Program, mask: ValueId, sum: &[i64], of: &Attention) -> Option<(Mask, Vec<i64>)> {
-    let own = &program.values[mask].shape;
-    let own = [vec![1; sum.len().checked_sub(own.len())?], own.clone()].concat();
+/// A constant times a factor.
+fn scaled(tensor: &Tensor, factor: f64) -> Tensor {
+    let numbers: Vec<f32> = tensor.to_floats().iter().map(|v| (factor * f64::from(*v)) as f32).collect();
+    Tensor::floats(&tensor.shape, numbers)
+}
+
+/// The shape of a term of a mask.
+fn shape_of<'a>(program: &'a Program, term: &'a Term) -> &'a [i64] {
+    match term {
+        Term::Value(id) => &program.values[*id].shape,
+        Term::Constant(tensor) => &tensor.shape,
+    }
+}
+
+/// The shape that two shapes that go together have in their sum.
+fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
+    let rank = a.len().max(b.len());
+    let at = |shape: &[i64], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    (0..rank).map(|i| at(a, i).max(at(b, i))).collect()
+}
+
+/// The kind of mask that terms are together, whose sums with the scores have these shapes, and their own shape, as long as the mask's.
+/// It is repeated along its extents of 1.
+fn computed_mask(program: &Program, terms: &[Term], sums: &[Vec<i64>], of: &Attention) -> Option<(Mask, Vec<i64>)> {
+    let sum = &sums[0];
+    if sums.iter().any(|other| other != sum) {
+        return None;
+    }
+    let own = terms.iter().fold(vec![1; sum.len()], |own, term| broadcast(&own, shape_of(program, term)));
+    if own.len() != sum.len() {
+        return None;
+    }
     // The sum may have heads and images in one dimension, or none for them.
     let [outer @ .., rows, columns] = &own[..] else { return None };
     let outer = match (outer, &sum[..sum.len() - 2]) {
@@ -277,17 +321,84 @@ fn columns_to_rows(program: &Program, k: ValueId, [batch, d, n]: [i64; 3]) -> Pe
     (step.operands[0], (!is_identity).then(|| (input.to_vec(), swapped)))
 }
 
+/// Puts a step in front of step `at`, behind those that were `added` there. Gives its result.
+fn insert(
+    program: &mut Program,
+    at: usize,
+    added: &mut usize,
+    op: Op,
+    keys: Vec<(&'static str, String)>,
+    operands: Vec<ValueId>,
+) -> ValueId {
+    let workload = Workload::f32(op);
+    let output = program.add(&workload.output_shape(), workload.out_dtype, Source::Step);
+    let nodes = program.steps[at + *added].nodes.clone();
+    let step =
+        Step { nodes, workload, said: Said { flags: vec![], keys }, slices: Slices::default(), operands, output };
+    program.steps.insert(at + *added, step);
+    *added += 1;
+    output
+}
+
+/// A function of two tensors in front of step `at`.
+fn insert_binary(
+    program: &mut Program,
+    at: usize,
+    added: &mut usize,
+    function: Function2,
+    operands: [ValueId; 2],
+) -> ValueId {
+    let shapes = operands.map(|id| {
+        let shape = program.values[id].shape.clone();
+        if shape.is_empty() { vec![1] } else { shape }
+    });
+    let [a, b] = [&shapes[0], &shapes[1]].map(|shape| Dims::new(shape).expect("it is an operand of a step"));
+    let keys = vec![("a", format!("{:?}", shapes[0])), ("b", format!("{:?}", shapes[1]))];
+    insert(program, at, added, Binary { a, b, function }.into(), keys, operands.to_vec())
+}
+
+/// The sum of terms of a mask, by steps in front of step `at`.
+fn summed(program: &mut Program, terms: Vec<Term>, at: usize, added: &mut usize) -> ValueId {
+    let mut sum = None;
+    for term in terms {
+        let id = match term {
+            Term::Value(id) => id,
+            Term::Constant(tensor) => program.add_constant(tensor),
+        };
+        sum = Some(sum.map_or(id, |sum| insert_binary(program, at, added, Function2::Add, [sum, id])));
+    }
+    sum.expect("there is a term")
+}
+
 /// Puts an attention in the place of its last product. Gives how many steps stand before it in addition.
 fn replace(program: &mut Program, at: usize, found: Found) -> usize {
-    let Found { of, q, k: (k, order), v, mask } = found;
+    let Found { of, mut q, factor, k: (k, order), v, mask } = found;
     let nodes = program.steps[at].nodes.clone();
     let (mut k, mut added) = (k, 0);
+    let before = at;
+    let mut at = at;
+    if !near(factor, 1.0) {
+        let factor = program.add_constant(Tensor::floats(&[1], [factor as f32]));
+        let uses = program.uses();
+        let root = program.root(q);
+        let is_moved = |step: &Step| step.output == root && permutations::permutation(step).is_some();
+        // In front of a permutation, which attention may do without.
+        match program.steps.iter().position(is_moved).filter(|_| uses[root] == 1) {
+            Some(moved) => {
+                let of = program.steps[moved].operands[0];
+                let product = insert_binary(program, moved, &mut 0, Function2::Multiply, [of, factor]);
+                program.steps[moved + 1].operands[0] = product;
+                at += 1;
+            }
+            None => q = insert_binary(program, at, &mut added, Function2::Multiply, [q, factor]),
+        }
+    }
     if let Some((input, order)) = order {
         let dtype = program.values[k].dtype;
         let shape: Vec<i64> = order.iter().map(|i| input[*i as usize]).collect();
         let output = program.add(&shape, dtype, Source::Step);
-        program.steps.insert(at, permutations::step(nodes, &input, &order, (k, program.values[k].dtype), output));
-        (k, added) = (output, 1);
+        program.steps.insert(at + added, permutations::step(nodes, &input, &order, (k, dtype), output));
+        (k, added) = (output, added + 1);
     }
     let shape = |rows, columns| format!("{:?}", [of.b, of.heads, rows, columns]);
     let mut keys = vec![("q", shape(of.m, of.d)), ("k", shape(of.n, of.d)), ("v", shape(of.n, of.dv))];
@@ -297,31 +408,21 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
         operands.push(match mask {
             MaskOf::Nothing => unreachable!("an attention with a mask has one"),
             MaskOf::Constant(mask) => program.add_constant(Tensor::floats(&extents, mask)),
-            MaskOf::Computed(mask, shape) if shape == extents => {
-                let dtype = program.values[mask].dtype;
-                program.add(&extents, dtype, Source::View(mask))
-            }
-            MaskOf::Computed(mask, shape) => {
+            MaskOf::Computed(terms, shape) => {
+                let mask = summed(program, terms, at, &mut added);
                 let repeats: Vec<i64> = extents.iter().zip(&shape).map(|(n, own)| n / own).collect();
                 let dims = |list: &[i64]| Dims::new(list).expect("two to four dimensions");
-                let op = Movement { input: dims(&shape), function: Move::Tile { repeats: dims(&repeats) } };
-                let output = program.add(&extents, program.values[mask].dtype, Source::Step);
-                let said = vec![("input", format!("{shape:?}")), ("repeats", format!("{repeats:?}"))];
-                let repeated = Step {
-                    nodes: program.steps[at + added].nodes.clone(),
-                    workload: Workload::f32(op),
-                    said: Said { flags: vec![], keys: said },
-                    slices: Slices::default(),
-                    operands: vec![mask],
-                    output,
-                };
-                program.steps.insert(at + added, repeated);
-                added += 1;
-                output
+                if repeats.iter().all(|n| *n == 1) {
+                    program.add(&extents, program.values[mask].dtype, Source::View(mask))
+                } else {
+                    let op = Movement { input: dims(&shape), function: Move::Tile { repeats: dims(&repeats) } };
+                    let keys = vec![("input", format!("{shape:?}")), ("repeats", format!("{repeats:?}"))];
+                    insert(program, at, &mut added, op.into(), keys, vec![mask])
+                }
             }
         });
     }
     let step = &mut program.steps[at + added];
     (step.workload, step.said, step.operands) = (Workload::f32(of), Said { flags: vec![], keys }, operands);
-    added
+    at + added - before
 }

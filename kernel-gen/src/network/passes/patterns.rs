@@ -13,11 +13,13 @@ use std::f64::consts::FRAC_1_SQRT_2;
 /// Replaces what is recognised.
 pub(super) fn recognise(program: &mut Program) {
     for at in 0..program.steps.len() {
-        let found = activation(program, at).or_else(|| layer_norm(program, at));
+        let found = activation(program, at).or_else(|| layer_norm(program, at)).or_else(|| rms_norm(program, at));
         if let Some((workload, of)) = found {
             let shape = workload.params()[0].shape.clone();
             let mut keys = vec![("input", format!("{shape:?}"))];
-            if let Op::RowWise(RowWise { function: RowFunction::LayerNorm(epsilon), .. }) = &workload.op {
+            if let Op::RowWise(RowWise { function, .. }) = &workload.op
+                && let RowFunction::LayerNorm(epsilon) | RowFunction::RmsNorm(epsilon) = function
+            {
                 keys.push(("epsilon_digits", epsilon.digits.to_string()));
             }
             let step = &mut program.steps[at];
@@ -164,21 +166,11 @@ fn layer_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
     let [centred, deviation] = operands(&program.steps[at], Function2::Divide)?;
     let [x, m] = operands(writer(program, centred)?, Function2::Subtract)?;
     let (of, columns) = mean(program, m)?;
-    let (variance, epsilon) = sum(program, operand(writer(program, deviation)?, Function::Sqrt, &[])?)?;
-    let (squares, same_columns) = mean(program, variance)?;
-    let squared = writer(program, squares)?;
-    let is_centred = |id: ValueId| program.root(id) == program.root(centred);
-    let is_square = match (operands(squared, Function2::Pow), operands(squared, Function2::Multiply)) {
-        (Some([base, exponent]), _) => is_centred(base) && scalar(program, exponent) == Some(2.0),
-        (_, Some(sides)) => sides.into_iter().all(is_centred),
-        _ => false,
-    };
-    let digits = (1..=30).find(|digits| (epsilon / 10f64.powi(-digits) - 1.0).abs() < 1e-3)?;
+    let (same_columns, epsilon) = root_of_mean_square(program, deviation, centred)?;
     let elements = program.elements(program.steps[at].output);
     // Row by row they must be: of shapes that broadcast otherwise it is another function.
     let by_rows = |id: ValueId| is_of_rows(&program.values[id].shape, &program.values[x].shape, columns);
-    if !is_square
-        || !by_rows(m)
+    if !by_rows(m)
         || !by_rows(deviation)
         || of != program.root(x)
         || same_columns != columns
@@ -186,6 +178,45 @@ fn layer_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
     {
         return None;
     }
-    let function = RowFunction::LayerNorm(Epsilon { digits: digits.into() });
+    let function = RowFunction::LayerNorm(epsilon);
     Some((Workload::f32(RowWise { rows: elements / columns, columns, function }), x))
+}
+
+/// `sqrt(mean(x^2) + epsilon)` of rows, if a value is that: how long they are, and the epsilon.
+fn root_of_mean_square(program: &Program, root: ValueId, x: ValueId) -> Option<(i64, Epsilon)> {
+    let (mean_square, epsilon) = sum(program, operand(writer(program, root)?, Function::Sqrt, &[])?)?;
+    let (squares, columns) = mean(program, mean_square)?;
+    let squared = writer(program, squares)?;
+    let is_x = |id: ValueId| program.root(id) == program.root(x);
+    let is_square = match (operands(squared, Function2::Pow), operands(squared, Function2::Multiply)) {
+        (Some([base, exponent]), _) => is_x(base) && scalar(program, exponent) == Some(2.0),
+        (_, Some(sides)) => sides.into_iter().all(is_x),
+        _ => false,
+    };
+    let digits = (1..=30).find(|digits| (epsilon / 10f64.powi(-digits) - 1.0).abs() < 1e-3)?;
+    is_square.then_some((columns, Epsilon { digits: digits.into() }))
+}
+
+/// The norm of rows that a product or a quotient is: `x / sqrt(mean(x^2) + epsilon)`.
+fn rms_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
+    let step = &program.steps[at];
+    let found = |x: ValueId, root: ValueId| {
+        let (columns, epsilon) = root_of_mean_square(program, root, x)?;
+        let by_rows = is_of_rows(&program.values[root].shape, &program.values[x].shape, columns);
+        (by_rows && program.elements(x) == program.elements(step.output)).then_some((x, columns, epsilon))
+    };
+    // The root itself, of which a value is one over.
+    let inverse = |id: ValueId| {
+        let step = writer(program, id)?;
+        let quotient = operands(step, Function2::Divide).filter(|[one, _]| scalar(program, *one) == Some(1.0));
+        quotient.map(|[_, root]| root).or_else(|| operand(step, Function::Reciprocal, &[]))
+    };
+    let quotient = operands(step, Function2::Divide).and_then(|[x, root]| found(x, root));
+    let product = || {
+        let [x, y] = operands(step, Function2::Multiply)?;
+        inverse(y).and_then(|root| found(x, root)).or_else(|| inverse(x).and_then(|root| found(y, root)))
+    };
+    let (x, columns, epsilon) = quotient.or_else(product)?;
+    let rows = program.elements(x) / columns;
+    Some((Workload::f32(RowWise { rows, columns, function: RowFunction::RmsNorm(epsilon) }), program.root(x)))
 }
