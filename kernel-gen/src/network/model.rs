@@ -85,9 +85,11 @@ pub(super) enum Attribute {
     Integers(Vec<i64>),
     /// Numbers.
     Floats(Vec<f32>),
+    /// Texts.
+    Texts(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
-    /// Anything else: a graph, texts.
+    /// Anything else, such as a graph.
     Other(&'static str),
 }
 

@@ -190,6 +190,7 @@ fn attribute(proto: &AttributeProto, folder: &Folder<'_>) -> Result<Attribute, F
         },
         AttributeType::INTS => Attribute::Integers(proto.ints.clone()),
         AttributeType::FLOATS => Attribute::Floats(proto.floats.clone()),
+        AttributeType::STRINGS => Attribute::Texts(proto.strings.clone()),
         AttributeType::GRAPH => Attribute::Other("a graph"),
         _ => Attribute::Other("another type"),
     })

@@ -15,6 +15,7 @@ use super::conv2d::{self, Conv2d};
 use super::depthwise_pointwise::{self, DepthwisePointwise};
 use super::dims::ABSENT;
 use super::gather::{self, Gather};
+use super::grid_sample::{self, GridSample};
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
 use super::lookup::{self, Lookup};
@@ -26,11 +27,13 @@ use super::movement::{self, Movement};
 use super::number::Number;
 use super::operator::{INDICES, Kind, OfBytes, Operator, SizeRole};
 use super::pool_nd::{self, PoolNd};
+use super::recurrent::{self, Recurrent};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
 use super::scaled_matmul::{self, ScaledMatmul};
 use super::select::{self, Where};
+use super::top_k::{self, TopK};
 use super::unary::{self, Unary};
 use crate::ir::DType;
 use crate::stable::Rng;
@@ -119,6 +122,8 @@ operators! {
     AvgPool2d { avg_pool2d::AVG_POOL2D },
     /// Pooling over one dimension and over three.
     PoolNd { pool_nd::MAX_POOL1D, pool_nd::MAX_POOL3D, pool_nd::AVG_POOL1D, pool_nd::AVG_POOL3D },
+    /// A step of time of a recurrent layer.
+    Recurrent { recurrent::LSTM_CELL, recurrent::LSTM_OUTPUT, recurrent::GRU_CELL },
     /// A norm or a softmax of each row.
     RowWise { row_wise::SOFTMAX, row_wise::LOG_SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
     /// The softmax of the channels of each pixel.
@@ -140,6 +145,8 @@ operators! {
     Lookup { lookup::LOOKUP },
     /// Images of another size.
     Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
+    /// Images read at given places.
+    GridSample { grid_sample::GRID_SAMPLE_BILINEAR, grid_sample::GRID_SAMPLE_NEAREST },
     /// Elements combined over dimensions.
     Reduce {
         reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_PROD, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
@@ -147,6 +154,8 @@ operators! {
     },
     /// Where the extreme elements along a dimension are.
     ArgExtreme { arg::ARG_MAX, arg::ARG_MIN },
+    /// Where the first of all elements along a dimension are.
+    TopK { top_k::TOP_K },
     /// A function of two tensors, element by element.
     Binary {
         binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU,

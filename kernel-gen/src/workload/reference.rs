@@ -447,6 +447,23 @@ pub(super) fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
     (0..count).map(move |at| shape.iter().zip(&steps).map(|(extent, step)| (at / step) as i64 % extent).collect())
 }
 
+/// Where the elements of a tensor lie whose neighbours along each dimension are so far apart, in their order. Constants of networks are
+/// computed by such lists in unoptimised build scripts.
+pub(super) fn places(shape: &[i64], steps: &[usize]) -> Vec<usize> {
+    let mut all = vec![0];
+    for (extent, step) in shape.iter().zip(steps) {
+        all = all.iter().flat_map(|first| (0..*extent as usize).map(move |i| first + i * step)).collect();
+    }
+    all
+}
+
+/// The places of a tensor's elements that meet those of a shape, whose last dimensions are its own; where its extent is 1 it is repeated.
+pub(super) fn repeated_places(shape: &[i64], own: &[i64]) -> Vec<usize> {
+    let apart = steps(own).into_iter().zip(own).map(|(step, extent)| if *extent == 1 { 0 } else { step });
+    let apart: Vec<usize> = std::iter::repeat_n(0, shape.len() - own.len()).chain(apart).collect();
+    places(shape, &apart)
+}
+
 /// The place of an element of a tensor whose last dimensions are those of an index, and which is repeated where its extent is 1.
 pub(super) fn repeated(index: &[i64], shape: &[i64]) -> usize {
     let index = &index[index.len() - shape.len()..];
@@ -461,6 +478,10 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
     let x_at = |index: &[i64]| index.iter().zip(&x_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     let y_at = |index: &[i64]| index.iter().zip(&y_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     match op.function {
+        Move::Permute { order } => {
+            let apart: Vec<usize> = order.iter().map(|from| x_steps[*from as usize]).collect();
+            y = places(&shape, &apart).into_iter().map(|from| x[from]).collect();
+        }
         Move::Tile { .. } => {
             for index in indices(&shape) {
                 let from: Vec<i64> = index.iter().zip(op.input.iter()).map(|(i, extent)| i % extent).collect();
@@ -486,7 +507,6 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
         function => {
             for index in indices(&op.input) {
                 let to: Option<Vec<i64>> = match function {
-                    Move::Permute { order } => Some(order.iter().map(|from| index[*from as usize]).collect()),
                     Move::Slice { start, size, step } => (0..index.len())
                         .map(|i| {
                             let (steps, rest) =

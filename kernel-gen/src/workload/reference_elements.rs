@@ -4,9 +4,10 @@
 use super::arg::{ArgExtreme, Extreme};
 use super::binary::Function2;
 use super::products::Sums;
-use super::reference::{erf, indices, repeated};
+use super::recurrent::{Recurrent, RecurrentPart};
+use super::reference::{erf, repeated_places};
 use super::unary::Function;
-use super::{Binary, Gather, Where};
+use super::{Binary, Gather, TopK, Where};
 use crate::ir::{float_max, float_min};
 
 /// The error of a function of a library, relative to its result.
@@ -41,6 +42,31 @@ pub(super) fn extreme(op: &ArgExtreme, x: &[f64]) -> Sums {
     Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
 }
 
+/// The indices of the first elements along a dimension in their order. NaN is larger than all numbers.
+pub(super) fn first_of_all(op: &TopK, x: &[f64]) -> Sums {
+    let along = op.axis as usize;
+    let (extent, inner) = (op.input[along] as usize, op.input[along + 1..].iter().product::<i64>() as usize);
+    let (outer, k) = (x.len() / extent / inner, op.k as usize);
+    let mut values = vec![0.0; outer * k * inner];
+    for (block, column) in (0..outer).flat_map(|block| (0..inner).map(move |column| (block, column))) {
+        let at = |i: usize| x[(block * extent + i) * inner + column];
+        let ascending = |a: &usize, b: &usize| {
+            let (a, b) = (at(*a), at(*b));
+            a.partial_cmp(&b).unwrap_or(a.is_nan().cmp(&b.is_nan()))
+        };
+        let mut order: Vec<usize> = (0..extent).collect();
+        // Both are stable: of equal elements the first comes first.
+        match op.extreme {
+            Extreme::Largest => order.sort_by(|a, b| ascending(b, a)),
+            Extreme::Smallest => order.sort_by(ascending),
+        }
+        for (place, index) in order.iter().take(k).enumerate() {
+            values[(block * k + place) * inner + column] = *index as f64;
+        }
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
 /// The elements that indices name along a dimension, each counted from the end where it is below 0.
 pub(super) fn gathered(op: &Gather, x: &[f64], chosen: &[f64]) -> Sums {
     let (axis, extent) = (op.axis as usize, op.extent());
@@ -57,11 +83,11 @@ pub(super) fn gathered(op: &Gather, x: &[f64], chosen: &[f64]) -> Sums {
 
 /// The elements of one tensor where those of a mask are not 0, and those of the other one where they are.
 pub(super) fn selected(op: &Where, condition: &[f64], a: &[f64], b: &[f64]) -> Sums {
-    let one = |index: Vec<i64>| match condition[repeated(&index, &op.condition)] != 0.0 {
-        true => a[repeated(&index, &op.a)],
-        false => b[repeated(&index, &op.b)],
-    };
-    let values: Vec<f64> = indices(&op.output_shape()).map(one).collect();
+    let shape = op.output_shape();
+    let [of_condition, of_a, of_b] = [op.condition, op.a, op.b].map(|own| repeated_places(&shape, &own));
+    let places = of_condition.into_iter().zip(of_a).zip(of_b);
+    let values: Vec<f64> =
+        places.map(|((c, in_a), in_b)| if condition[c] != 0.0 { a[in_a] } else { b[in_b] }).collect();
     Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
 }
 
@@ -69,8 +95,8 @@ pub(super) fn selected(op: &Where, condition: &[f64], a: &[f64], b: &[f64]) -> S
 pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
     let shape = op.output_shape();
     let (mut values, mut magnitudes) = (vec![], vec![]);
-    for index in indices(&shape) {
-        let (a, b) = (a[repeated(&index, &op.a)], b[repeated(&index, &op.b)]);
+    for (in_a, in_b) in repeated_places(&shape, &op.a).into_iter().zip(repeated_places(&shape, &op.b)) {
+        let (a, b) = (a[in_a], b[in_b]);
         let y = match op.function {
             Function2::Add => a + b,
             Function2::Subtract => a - b,
@@ -156,5 +182,46 @@ pub(super) fn of_elements(function: Function, x: &[f64]) -> Sums {
         Function::IsInf => (truth(x.is_infinite()), 0.0),
     };
     let (values, magnitudes) = x.iter().map(|x| one(*x)).unzip();
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// A step of time of a recurrent layer.
+pub(super) fn of_states(op: &Recurrent, inputs: &[&[f64]]) -> Sums {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let (mut values, mut magnitudes) = (vec![], vec![]);
+    for (row, column) in (0..op.n as usize).flat_map(|row| (0..op.h as usize).map(move |column| (row, column))) {
+        let h = op.h as usize;
+        let gate = |operand: usize, gates: usize, gate: usize| inputs[operand][(row * gates + gate) * h + column];
+        let state = |operand: usize| inputs[operand][row * h + column];
+        // A sigmoid has the relative error of an exponential, a sum and a quotient; a tanh, which is at most 1, that of the library.
+        let (value, error) = match op.part {
+            RecurrentPart::LstmCell => {
+                let (kept, new) = (sigmoid(gate(0, 4, 2)) * state(1), sigmoid(gate(0, 4, 0)) * gate(0, 4, 3).tanh());
+                (kept + new, (LIBRARY + 4.0) * kept.abs() + (2.0 * LIBRARY + 4.0) * sigmoid(gate(0, 4, 0)))
+            }
+            RecurrentPart::LstmOutput => {
+                let open = sigmoid(gate(0, 4, 1));
+                (open * state(1).tanh(), (2.0 * LIBRARY + 3.0) * open)
+            }
+            RecurrentPart::GruCell => {
+                let sum = |gate_at: usize| gate(0, 3, gate_at) + gate(1, 3, gate_at);
+                // The slope of a sigmoid is its value times what is left to 1, by which the rounding of its argument counts.
+                let of_sigmoid =
+                    |x: f64| LIBRARY + 3.0 + if x.is_finite() { x.abs() * (1.0 - sigmoid(x)) } else { 0.0 };
+                let (update, reset) = (sigmoid(sum(0)), sigmoid(sum(1)));
+                let of_reset = reset * gate(1, 3, 2);
+                let argument = gate(0, 3, 2) + of_reset;
+                let new = argument.tanh();
+                let of_argument = (of_sigmoid(sum(1)) + 1.0) * of_reset.abs() + argument.abs();
+                let of_new = LIBRARY + if of_argument.is_finite() { of_argument * (1.0 - new * new) } else { 0.0 };
+                let of_update = of_sigmoid(sum(0)) * update;
+                let value = (1.0 - update) * new + update * state(2);
+                let kept = (of_update + 2.0 * update) * state(2).abs();
+                (value, (1.0 - update) * (of_new + 2.0) + of_update + 2.0 + kept + value.abs())
+            }
+        };
+        values.push(value);
+        magnitudes.push(error);
+    }
     Sums { values, magnitudes, or_nan: vec![] }
 }

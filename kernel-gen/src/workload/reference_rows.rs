@@ -3,7 +3,7 @@
 
 use super::products::Sums;
 use super::reduce::Reduction;
-use super::reference::{indices, steps};
+use super::reference::{indices, places, steps};
 use super::row_wise::RowFunction;
 use super::{ChannelSoftmax, Lrn, Number, Reduce, RowWise};
 use crate::ir::{float_max, float_min};
@@ -114,10 +114,10 @@ pub(super) fn of_neighbours(op: &Lrn, x: &[f64]) -> Sums {
 pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
     let kept = op.dimensions(false);
     let shape: Vec<i64> = kept.iter().map(|i| op.input[*i]).collect();
-    let y_steps = steps(&shape);
+    let mut y_steps = vec![0; op.input.len()];
+    kept.iter().zip(steps(&shape)).for_each(|(i, step)| y_steps[*i] = step);
     let mut groups = vec![vec![]; shape.iter().product::<i64>() as usize];
-    for (index, x) in indices(&op.input).zip(x) {
-        let y: usize = kept.iter().zip(&y_steps).map(|(i, step)| index[*i] as usize * step).sum();
+    for (y, x) in places(&op.input, &y_steps).into_iter().zip(x) {
         groups[y].push(*x);
     }
     let (values, magnitudes) = groups.iter().map(|group| combined(op.function, group)).unzip();

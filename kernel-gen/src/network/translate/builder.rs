@@ -72,6 +72,11 @@ impl Call {
         Call { kind, operands: operands.to_vec(), ..Call::default() }
     }
 
+    /// Of these operands.
+    pub(super) fn of(self, operands: &[ValueId]) -> Call {
+        Call { operands: operands.to_vec(), ..self }
+    }
+
     /// With a key of one integer or several.
     pub(super) fn key(mut self, name: &'static str, value: &[i64]) -> Call {
         self.keys.push((name, value.to_vec()));

@@ -76,6 +76,25 @@ pub(super) fn gather_elements(b: &mut Builder, node: &Node, x: &[Option<ValueId>
     b.view(y, &places)
 }
 
+/// `TopK`: the first elements in their order, and where they are. Before version 10 their number is an attribute.
+pub(super) fn top_k(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let at = axis(node.integer("axis", -1), shape.len())?;
+    let k = match x.get(1).copied().flatten() {
+        Some(id) => b.integers("number of elements", id)?.first().copied().unwrap_or(0),
+        None => node.integer("k", 0),
+    };
+    let call = Call::new("top_k", &[input]).key("input", &shape).key("axis", &[at as i64]).key("k", &[k]);
+    let indices = b.compute(call.flag("smallest", node.integer("largest", 1) == 0))?;
+    if node.outputs.first().is_none_or(|name| name.is_empty()) {
+        return Ok(vec![indices; 2]);
+    }
+    let mut along = Node { op: "GatherElements".into(), ..node.clone() };
+    along.attributes.insert("axis".into(), Attribute::Integer(at as i64));
+    Ok(vec![gather_elements(b, &along, &[Some(input), Some(indices)])?, indices])
+}
+
 /// `GatherND`: the parts of a tensor that lists of indices name.
 pub(super) fn gather_nd(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (input, indices) = (required(x, 0)?, required(x, 1)?);

@@ -16,6 +16,7 @@ mod integers;
 mod movement;
 mod operands;
 mod quantised;
+mod recurrent;
 mod row;
 mod shape;
 mod window;
@@ -166,6 +167,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["Einsum"], einsum::einsum),
     (&["Pad"], movement::pad),
     (&["Expand", "Tile"], movement::repeat),
+    (&["GridSample"], movement::grid_sample),
     (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
     (&["Resize", "Upsample"], movement::resize),
     (&["Identity", "Dropout"], shape::same),
@@ -180,12 +182,24 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["Range"], shape::range),
 ];
 
+/// Makes the results of a node.
+type Many = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault>;
+
+/// Those that have several outputs.
+const OF_SEVERAL: &[(&[&str], Many)] = &[
+    (&["Split"], movement::split),
+    (&["DynamicQuantizeLinear"], quantised::dynamic_quantize),
+    (&["TopK"], composed::top_k),
+    (&["LSTM", "GRU", "RNN"], recurrent::layer),
+];
+
 /// The operators of ONNX that can be compiled.
 pub fn operators() -> Vec<&'static str> {
+    let of_several = OF_SEVERAL.iter().flat_map(|(names, _)| names.iter().copied());
     let mut names: Vec<&str> = OPERATORS
         .iter()
         .flat_map(|(names, _)| names.iter().copied())
-        .chain(["DynamicQuantizeLinear", "Split"])
+        .chain(of_several)
         .filter(|name| *name != TABLE)
         .collect();
     names.sort_unstable();
@@ -334,11 +348,8 @@ fn taken(b: &Builder, node: &Node) -> Result<Vec<Option<ValueId>>, Fault> {
 
 /// What a node gives.
 fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
-    if node.op == "Split" {
-        return movement::split(b, node, operands);
-    }
-    if node.op == "DynamicQuantizeLinear" {
-        return quantised::dynamic_quantize(b, operands);
+    if let Some((_, make)) = OF_SEVERAL.iter().find(|(names, _)| names.contains(&node.op.as_str())) {
+        return make(b, node, operands);
     }
     let Some((_, make)) = OPERATORS.iter().find(|(names, _)| names.contains(&node.op.as_str())) else {
         let help = "export the model with other operators; docs/networks.md lists those that can be compiled";

@@ -81,7 +81,7 @@ fn bounds(start: i64, end: i64, step: i64, extent: i64) -> Result<(i64, i64), Fa
 }
 
 /// A part of a tensor. All of it is the tensor itself.
-fn part(b: &mut Builder, x: ValueId, start: &[i64], size: &[i64], step: &[i64]) -> Result<ValueId, Fault> {
+pub(super) fn part(b: &mut Builder, x: ValueId, start: &[i64], size: &[i64], step: &[i64]) -> Result<ValueId, Fault> {
     let shape = b.shape(x);
     if size.contains(&0) && b.constant(x).is_some() {
         // Shapes are computed of lists that may be empty.
@@ -266,6 +266,34 @@ pub(super) fn repeat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         return Ok(view);
     }
     b.compute(Call::new("tile", &[view]).key("input", &shape).key("repeats", &repeats))
+}
+
+/// `GridSample` of images.
+pub(super) fn grid_sample(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (image, grid) = (required(x, 0)?, required(x, 1)?);
+    let (shape, places) = (b.shape(image), b.shape(grid));
+    let ([n, ..], [images, height, width, 2]) = (&shape[..], &places[..]) else {
+        return Err(Fault::new(format!("{shape:?} at {places:?}"), "images of four dimensions can be sampled"));
+    };
+    if shape.len() != 4 || n != images {
+        return Err(Fault::new(
+            format!("{shape:?} at {places:?}"),
+            "use as many grids as images, of two numbers a place",
+        ));
+    }
+    let kind = match node.text("mode", "bilinear") {
+        "bilinear" | "linear" => "grid_sample_bilinear",
+        "nearest" => "grid_sample_nearest",
+        other => return Err(Fault::attribute("mode", other, "the mode linear or nearest")),
+    };
+    let call = Call::new(kind, &[image, grid]).key("input", &shape).key("size", &[*height, *width]);
+    let call = call.flag("align_corners", node.flag("align_corners"));
+    b.compute(match node.text("padding_mode", "zeros") {
+        "zeros" => call,
+        "border" => call.flag("border", true),
+        "reflection" => call.flag("reflection", true),
+        other => return Err(Fault::attribute("padding_mode", other, "zeros, border or reflection")),
+    })
 }
 
 /// `DepthToSpace` and `SpaceToDepth`.

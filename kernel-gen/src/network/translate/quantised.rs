@@ -446,7 +446,7 @@ fn of_blocks(
 }
 
 /// `DynamicQuantizeLinear`: integers, scale and zero point of what the input turns out to be.
-pub(super) fn dynamic_quantize(b: &mut Builder, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+pub(super) fn dynamic_quantize(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
     let x = required(x, 0)?;
     let shape = b.shape(x);
     let elements = shape.iter().product::<i64>();
