@@ -107,6 +107,11 @@ impl Node {
         self.integer(name, 0) != 0
     }
 
+    /// Whether an integer is not 0, or what stands for it where it is missing.
+    pub(super) fn flag_or(&self, name: &str, otherwise: bool) -> bool {
+        self.integer(name, otherwise.into()) != 0
+    }
+
     /// A number, or what stands for it where it is missing.
     pub(super) fn float(&self, name: &str, otherwise: f32) -> f32 {
         match self.attributes.get(name) {

@@ -150,7 +150,7 @@ fn ends(
             Some(DataType::BFLOAT16) => DType::Bf16,
             Some(DataType::INT8) => DType::I8,
             Some(DataType::UINT8) => DType::U8,
-            Some(DataType::INT64 | DataType::INT32 | DataType::BOOL) => DType::I32,
+            Some(DataType::INT64 | DataType::INT32 | DataType::INT16 | DataType::UINT16 | DataType::BOOL) => DType::I32,
             Some(other) => {
                 let kind = other.name().unwrap_or("of an unknown type");
                 let fault = Fault::new(

@@ -46,6 +46,8 @@ mod network_units;
 mod networks;
 #[cfg(feature = "tune")]
 mod never_refused;
+#[cfg(feature = "networks")]
+mod onnx_nodes;
 mod operators;
 mod own_cuda;
 mod planes;

@@ -238,6 +238,7 @@ impl Builder {
         }
         let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
+        op.get().validate().map_err(|error| invalid(error.cause(), error.help()))?;
         let (dtype, quant) = call.integers.unwrap_or((self.type_of(&op, &call.operands), Quant::default()));
         let truths = (dtype == DType::I32 && TRUTHS.contains(&kind.name)).then_some(DType::F32);
         let out_dtype = call.out.or(truths).unwrap_or(op.output_type(dtype));

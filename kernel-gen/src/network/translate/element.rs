@@ -77,14 +77,21 @@ pub(super) fn unary(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
         let zero = b.add_constant(Tensor::integers(&[], [0]));
         return binary(b, "maximum", x, zero);
     }
+    if node.op == "IsInf" {
+        // What is beyond the largest number is infinite, of one sign if only that is asked for.
+        let (kind, bound) = match (node.flag_or("detect_positive", true), node.flag_or("detect_negative", true)) {
+            (true, true) => ("is_inf", 0.0),
+            (true, false) => ("greater", f32::MAX),
+            (false, true) => ("less", -f32::MAX),
+            (false, false) => return Err(Fault::new("it detects no infinities", "leave it out")),
+        };
+        if kind != "is_inf" {
+            let bound = b.add_constant(Tensor::floats(&[], [bound]));
+            return binary(b, kind, x, bound);
+        }
+    }
     let (x, shape) = (number_or_integer(b, node, x), b.extents(x));
     let call = match UNARY.iter().find(|(op, _)| *op == node.op) {
-        Some(_)
-            if node.op == "IsInf"
-                && (node.integer("detect_positive", 1), node.integer("detect_negative", 1)) != (1, 1) =>
-        {
-            return Err(Fault::new("it detects infinities of one sign only", "detect both"));
-        }
         Some((_, kind)) => Call::new(kind, &[x]),
         None => Call::new("identity", &[x]).then(activation(node)?, &[]),
     };
@@ -184,6 +191,11 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
     let (mut x, mut y) = (x, y);
     // Integers beside numbers are exponents and the like; among themselves they stay integers.
     let all_integer = [x, y].iter().all(|id| b.constant(*id).is_some_and(|c| c.is_integer()));
+    if kind == "pow" && b.is_integer(x) {
+        let (base, exponent) = (b.as_floats(x)?, b.as_floats(y)?);
+        let power = binary(b, kind, base, exponent)?;
+        return b.as_integers(power);
+    }
     if [x, y].iter().any(|id| b.is_integer(*id)) {
         (x, y) = (b.as_integers(x)?, b.as_integers(y)?);
     } else if !all_integer {

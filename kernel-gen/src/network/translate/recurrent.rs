@@ -2,7 +2,7 @@
 
 use super::builder::{Builder, Call};
 use super::element::binary;
-use super::movement::{self, part};
+use super::movement::{self, part, permuted};
 use super::operands::required;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
@@ -31,7 +31,18 @@ struct Direction {
 
 /// A layer's results: the states of all steps, the last state, and the last cell of an LSTM.
 pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
-    let [input, weights] = [required(x, 0)?, required(x, 1)?];
+    let [mut input, weights] = [required(x, 0)?, required(x, 1)?];
+    // Sequences may be the first dimension of input, states and results; steps are here.
+    let turned = node.flag("layout");
+    let mut operands = x.to_vec();
+    if turned {
+        input = swapped(b, input)?;
+        operands[0] = Some(input);
+        for state in operands.iter_mut().skip(5).take(2).flatten() {
+            *state = swapped(b, *state)?;
+        }
+    }
+    let x = &operands[..];
     let (shape, of_input) = (b.shape(input), b.shape(weights));
     let gates = match node.op.as_str() {
         "LSTM" => 4,
@@ -73,7 +84,19 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
         let ends = movement::concat(b, &beside(), &ends)?;
         found.push(b.view(ends, &[*directions, *batch, layer.hidden])?);
     }
+    if turned {
+        found[0] = permuted(b, found[0], &[2, 0, 1, 3])?;
+        for state in &mut found[1..] {
+            *state = swapped(b, *state)?;
+        }
+    }
     Ok(found)
+}
+
+/// A tensor with its first two dimensions in the other order.
+fn swapped(b: &mut Builder, x: ValueId) -> Result<ValueId, Fault> {
+    let order: Vec<usize> = [1, 0].into_iter().chain(2..b.shape(x).len()).collect();
+    permuted(b, x, &order)
 }
 
 /// A concatenation along the first dimension.
@@ -83,10 +106,8 @@ fn beside() -> Node {
 
 /// Refuses what layers may have beyond the usual.
 fn check(b: &Builder, node: &Node, x: &[Option<ValueId>], layer: &Layer) -> Result<(), Fault> {
-    for (name, usual) in [("layout", 0), ("input_forget", 0)] {
-        if node.integer(name, usual) != usual {
-            return Err(Fault::attribute(name, node.integer(name, usual), &format!("{name} = {usual}")));
-        }
+    if node.flag("input_forget") {
+        return Err(Fault::attribute("input_forget", 1, "input_forget = 0"));
     }
     let usual: &[&str] = match layer.gates {
         4 => &["Sigmoid", "Tanh", "Tanh"],
