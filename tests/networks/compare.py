@@ -78,9 +78,16 @@ fn main() {{
 """
 
 
-def element(array):
+def element(array, number="f32"):
     """The type that a network takes an input as."""
-    return "f32" if array.dtype.kind == "f" else "i32"
+    return number if array.dtype.kind == "f" else "i32"
+
+
+def tokens(port, shape, random, count):
+    """Integers for an input: tokens of any vocabulary, and masks of which some hold."""
+    most = 2 if "mask" in port.name or port.type == "tensor(bool)" else count
+    kind = {"tensor(int32)": np.int32, "tensor(bool)": np.bool_}.get(port.type, np.int64)
+    return random.integers(0, most, shape).astype(kind)
 
 
 def rust_name(text):
@@ -184,13 +191,8 @@ def compare(path, shapes, args, folder):
     given = {}
     for i in theirs.get_inputs():
         shape = shapes.get(i.name) or [n if isinstance(n, int) else args.batch for n in i.shape]
-        if i.type in ("tensor(int64)", "tensor(int32)", "tensor(bool)"):
-            # Tokens of any vocabulary; what is masked is.
-            most = 2 if "mask" in i.name or i.type == "tensor(bool)" else args.tokens
-            kind = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}[i.type]
-            given[i.name] = random.integers(0, most, shape).astype(kind)
-        else:
-            given[i.name] = random.standard_normal(shape).astype(np.float32)
+        floats = "float" in i.type
+        given[i.name] = random.standard_normal(shape).astype(np.float32) if floats else tokens(i, shape, random, args.tokens)
     wanted = theirs.run(None, given)
     (folder / "src").mkdir(exist_ok=True)
     (folder / "Cargo.toml").write_text(CARGO.format(root=ROOT))

@@ -23,7 +23,7 @@ import sys
 import numpy as np
 import onnx
 
-from compare import ROOT, camel, rust_name, session, unique
+from compare import ROOT, camel, element, rust_name, session, tokens, unique
 
 CARGO = """[workspace]
 [package]
@@ -64,6 +64,10 @@ impl Number for F16 {{
     fn of(value: f32) -> F16 {{ F16::from_f32(value) }}
     fn value(self) -> f32 {{ self.to_f32() }}
 }}
+impl Number for i32 {{
+    fn of(value: f32) -> i32 {{ value as i32 }}
+    fn value(self) -> f32 {{ self as f32 }}
+}}
 impl Number for Bf16 {{
     fn of(value: f32) -> Bf16 {{ Bf16::from_f32(value) }}
     fn value(self) -> f32 {{ self.to_f32() }}
@@ -87,20 +91,20 @@ fn error<T: Number, S: Shape>(found: &Tensor<T, S>, path: &str) -> f32 {{
 }}
 
 macro_rules! network {{
-    ($wrong:ident, $dev:ident, $folder:ident, $name:ident, $number:ty, $limit:expr, $model:expr, [$($i:ident: $it:ident = $in:expr),*], [$($o:ident: $ot:ident = $of:expr),*]) => {{{{
+    ($wrong:ident, $dev:ident, $folder:ident, $name:ident, $limit:expr, $model:expr, [$($i:ident: $it:ident<$ie:ty> = $in:expr),*], [$($o:ident: $ot:ident<$oe:ty> = $of:expr),*]) => {{{{
         use kernels::$name::*;
         let begun = Instant::now();
         let weights = format!("{{}}/{{}}.weights", $folder, stringify!($name));
         let mut network = Network::load_file(&$dev, weights.as_ref()).expect("load");
-        $(let $i = $dev.upload(&read::<$number, $it>(&format!("{{}}/{{}}.{{}}.in", $folder, $model, $in))).unwrap();)*
-        $(let mut $o = $dev.zeros::<$number, $ot>().unwrap();)*
+        $(let $i = $dev.upload(&read::<$ie, $it>(&format!("{{}}/{{}}.{{}}.in", $folder, $model, $in))).unwrap();)*
+        $(let mut $o = $dev.zeros::<$oe, $ot>().unwrap();)*
         network.run(&$dev, $(&$i,)* $(&mut $o),*).expect("run");
         $dev.finish().expect("the launches end");
         let first = begun.elapsed().as_secs_f64();
         let mut worst = 0f32;
         $(let alone = $dev.download(&$o).unwrap();
         worst = worst.max(error(&alone, &format!("{{}}/{{}}.{{}}.out", $folder, $model, $of)));
-        let $o = (alone, $dev.zeros::<$number, $ot>().unwrap());)*
+        let $o = (alone, $dev.zeros::<$oe, $ot>().unwrap());)*
         let ($($o,)*) = ($($o,)*);
         $(let (alone, $o) = $o;)*
         let mut graph = $dev.capture((network, ($($i,)*), ($($o,)*)), |dev, (network, ($($i,)*), ($($o,)*))| network.run(dev, $(&*$i,)* $($o),*)).expect("capture");
@@ -178,6 +182,7 @@ def main():
     parser.add_argument("--batches", default="1", help="what dynamic extents are")
     parser.add_argument("--cuda", default="sm_80,sm_90a", help="the architectures; one must be portable")
     parser.add_argument("--coarse", action="store_true", help="round weights and inputs to seven values")
+    parser.add_argument("--tokens", type=int, default=8, help="how many integers there are, where an input is one")
     parser.add_argument("--tuned", type=pathlib.Path, help="a folder of records")
     parser.add_argument("--crate", type=pathlib.Path, default=ROOT / "target/gpu-networks", help="where the crate is written and built")
     args = parser.parse_args()
@@ -199,6 +204,9 @@ def main():
             given = {}
             for i in theirs.get_inputs():
                 shape = [n if isinstance(n, int) else batch for n in i.shape]
+                if "float" not in i.type:
+                    given[i.name] = tokens(i, shape, random, args.tokens)
+                    continue
                 drawn = random.standard_normal(shape)
                 drawn = np.clip(np.round(2 * drawn), -3, 3) / 2 if args.coarse else drawn
                 given[i.name] = drawn.astype(np.float16).astype(np.float32)
@@ -209,16 +217,17 @@ def main():
             types = unique([camel(n) for n in rust], {"Network"})
             for name, value in [*zip([r + ".in" for r in rust], given.values()), *zip([r + ".out" for r in rust[len(given) :]], wanted)]:
                 value.astype(np.float32).tofile(folder / f"{stem}.{name}")
-            ports = [f'{r}: {t} = "{r}"' for r, t in zip(rust, types)]
             shapes = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items())
             for dtype in args.dtypes.split(","):
                 name = f"{stem}_{dtype}"
                 names.append(name)
                 spec.append(f'[[network]]\nname = "{name}"\nmodel = "{path.resolve()}"\ndtype = "{dtype}"\ninputs = {{ {shapes} }}\n')
                 limit = LIMIT_OF_INTEGERS if integers else LIMIT[dtype]
+                kinds = [element(array, RUST[dtype]) for array in (*given.values(), *wanted)]
+                ports = [f'{r}: {t}<{kind}> = "{r}"' for r, t, kind in zip(rust, types, kinds)]
                 ends = f"[{', '.join(ports[: len(given)])}], [{', '.join(ports[len(given) :])}]"
                 calls.append(
-                    f'    if "{name}".contains(only.as_str()) {{ network!(wrong, dev, folder, {name}, {RUST[dtype]}, {limit}, "{stem}", {ends}); }}'
+                    f'    if "{name}".contains(only.as_str()) {{ network!(wrong, dev, folder, {name}, {limit}, "{stem}", {ends}); }}'
                 )
     tuned = f'.tuned("{args.tuned.resolve()}")' if args.tuned else ""
     (crate / "Cargo.toml").write_text(CARGO.format(root=ROOT))

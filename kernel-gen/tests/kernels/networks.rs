@@ -124,7 +124,7 @@ fn passes_and_memory_change_no_result() {
         for (i, (a, b)) in expected.iter().zip(&alone).enumerate() {
             let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
             let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
-            assert_eq!(wrong, None, "seed {seed}, result {i}: {:#?}", network.plans[0].program.steps);
+            assert_eq!(wrong, None, "seed {seed}, result {i}: {before}becomes {}", network.plans[0].program);
         }
         let planned = evaluate(&network.plans[0].program, &given, Some(&network));
         assert_eq!(
@@ -704,15 +704,6 @@ fn wrong_models() -> Vec<Wrong> {
             "a norm by no power of ten",
             with("LayerNormalization", vec![weight(&[6])], vec![float("epsilon", 0.3)]),
             "`epsilon` is 0.3",
-        ),
-        (
-            "a norm in training",
-            with(
-                "BatchNormalization",
-                ["a", "b", "c", "d"].map(|n| floats(n, &[4], &[1.0; 4])).to_vec(),
-                vec![int("training_mode", 1)],
-            ),
-            "`training_mode` is 1",
         ),
         (
             "a norm of other channels",

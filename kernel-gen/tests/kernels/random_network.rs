@@ -186,8 +186,10 @@ impl Maker {
     fn of_images(&mut self, value: &Value) {
         let (x, shape) = (value.0.as_str(), &value.1);
         let [n, c, h, w] = shape[..] else { unreachable!("images have four dimensions") };
-        match self.rng.below(19) {
+        match self.rng.below(21) {
             0..=3 => self.conv(x, shape),
+            19 => self.of_several_steps(value),
+            20 => self.recurrent(value),
             4 => {
                 let operands = [
                     self.positive(&[c], 0.5),
@@ -298,6 +300,88 @@ impl Maker {
         self.add("Conv", &operands, &[n, outputs, out(h), out(w)], attributes);
     }
 
+    /// Operators that become several others.
+    fn of_several_steps(&mut self, value: &Value) {
+        let (x, shape) = (value.0.as_str(), &value.1);
+        let [n, c, h, w] = shape[..] else { unreachable!("images have four dimensions") };
+        let axis = self.rng.between(0, 3);
+        let extent = shape[axis as usize];
+        match self.rng.below(8) {
+            0 => {
+                let at = self.list(&[axis]);
+                let attributes = vec![int("exclusive", self.rng.between(0, 1)), int("reverse", self.rng.between(0, 1))];
+                self.add("CumSum", &[x, &at], shape, attributes);
+            }
+            1 => {
+                let columns = self.rng.between(1, 6);
+                let weight = self.numbers(&[columns, w], 1.0 / (w as f32).sqrt());
+                let equation = *self.rng.pick(&["nchw,kw->nchk", "...w,kw->...k", "abcd,ed->abce"]);
+                self.add("Einsum", &[x, &weight], &[n, c, h, columns], vec![text("equation", equation)]);
+            }
+            2 => {
+                let other = self.like(value);
+                self.add("Einsum", &[x, &other.0], &[n, h, c, c], vec![text("equation", "nchw,nkhw->nhck")]);
+            }
+            3 => {
+                // The largest element, by its index.
+                let mut one = shape.clone();
+                one[axis as usize] = 1;
+                let (index, _) = self.add("ArgMax", &[x], &one, vec![int("axis", axis), int("keepdims", 1)]);
+                // Integers are no value for others.
+                self.live.pop();
+                self.add("GatherElements", &[x, &index], &one, vec![int("axis", axis)]);
+            }
+            4 => {
+                let k = self.rng.between(1, extent.min(5));
+                let count = self.list(&[k]);
+                let mut first = shape.clone();
+                first[axis as usize] = k;
+                let attributes = vec![int("axis", axis), int("largest", self.rng.between(0, 1))];
+                self.add("TopK", &[x, &count], &first, attributes);
+            }
+            5 => {
+                let places = [n, self.rng.between(1, 6), self.rng.between(1, 6), 2];
+                let grid = self.numbers(&places, 1.4);
+                let beyond = *self.rng.pick(&["zeros", "border", "reflection"]);
+                let attributes = vec![
+                    text("mode", "linear"),
+                    text("padding_mode", beyond),
+                    int("align_corners", self.rng.between(0, 1)),
+                ];
+                self.add("GridSample", &[x, &grid], &[n, c, places[1], places[2]], attributes);
+            }
+            6 => {
+                let k = self.name();
+                self.graph.initializer.push(integers(&k, &[], &[self.rng.between(-2, 2)]));
+                let upper = self.rng.between(0, 1);
+                self.add("Trilu", &[x, &k], shape, vec![int("upper", upper)]);
+            }
+            _ => {
+                let attributes = vec![int("axis", axis), int("p", self.rng.between(1, 2))];
+                self.add("LpNormalization", &[x], shape, attributes);
+            }
+        }
+    }
+
+    /// A recurrent layer along the channels, of rows of pixels.
+    fn recurrent(&mut self, value: &Value) {
+        let (x, [n, c, h, w]) = (value.0.as_str(), value.1[..].try_into().expect("four dimensions"));
+        let (op, gates) = *self.rng.pick(&[("LSTM", 4), ("GRU", 3), ("RNN", 1)]);
+        let (direction, directions) = *self.rng.pick(&[("forward", 1), ("reverse", 1), ("bidirectional", 2)]);
+        let hidden = self.rng.between(1, 6);
+        let (y, _) = self.add("Transpose", &[x], &[c, n, h, w], vec![ints("perm", &[1, 0, 2, 3])]);
+        let rows = self.list(&[c, n * h, w]);
+        let (y, _) = self.add("Reshape", &[&y, &rows], &[c, n * h, w], vec![]);
+        let of_input = self.numbers(&[directions, gates * hidden, w], 1.0 / (w as f32).sqrt());
+        let of_state = self.numbers(&[directions, gates * hidden, hidden], 0.7);
+        let bias = self.rng.one_in(2).then(|| self.numbers(&[directions, 2 * gates * hidden], 0.5));
+        let state = self.rng.one_in(2).then(|| self.numbers(&[directions, n * h, hidden], 0.5));
+        let operands = [&y, &of_input, &of_state, bias.as_deref().unwrap_or(""), "", state.as_deref().unwrap_or("")];
+        let mut attributes = vec![text("direction", direction), int("hidden_size", hidden)];
+        attributes.extend((op == "GRU").then(|| int("linear_before_reset", 1)));
+        self.add(op, &operands, &[c, directions, n * h, hidden], attributes);
+    }
+
     /// Attention in the pieces that exporters write.
     fn attention(&mut self, value: &Value) {
         let (x, [n, rows, columns]) = (value.0.as_str(), value.1[..].try_into().expect("three dimensions"));
@@ -338,7 +422,8 @@ impl Maker {
                 turned(self, &y)
             }),
         };
-        let scale = self.scalar(1.0 / (d as f32).sqrt());
+        let factor = *self.rng.pick(&[1.0, 1.0, 1.0, 1.5]);
+        let scale = self.scalar(factor / (d as f32).sqrt());
         let first = self.rng.one_in(2);
         if first {
             q = self.add("Mul", &[&q, &scale], &[n, heads, rows, d], vec![]).0;
@@ -357,7 +442,22 @@ impl Maker {
             let mask = self.numbers(&dims, 1.0);
             s = self.add("Add", &[&s, &mask], &scores, vec![]).0;
         }
-        let (s, _) = self.add("Softmax", &[&s], &scores, vec![int("axis", -1)]);
+        if self.rng.one_in(3) {
+            // A mask that is computed: a number for each key, or each query.
+            let axes = self.list(&[2]);
+            let (mask, _) = self.add("ReduceMean", &[x, &axes], &[n, rows], vec![int("keepdims", 0)]);
+            let dims = self.rng.pick(&[[n, 1, 1, rows], [n, 1, rows, 1]]).to_vec();
+            let extents = self.list(&dims);
+            let (mask, _) = self.add("Reshape", &[&mask, &extents], &dims, vec![]);
+            s = self.add("Add", &[&s, &mask], &scores, vec![]).0;
+        }
+        let (mut s, _) = self.add("Softmax", &[&s], &scores, vec![int("axis", -1)]);
+        if self.rng.one_in(3) {
+            let (is_nan, zero) = (self.add("IsNaN", &[&s], &scores, vec![]).0, self.scalar(0.0));
+            // Truth values are no value for others.
+            self.live.pop();
+            s = self.add("Where", &[&is_nan, &zero, &s], &scores, vec![]).0;
+        }
         let (y, _) = self.add("MatMul", &[&s, &v], &[n, heads, rows, d], vec![]);
         let (y, _) = self.add("Transpose", &[&y], &[n, rows, heads, d], vec![ints("perm", &[0, 2, 1, 3])]);
         let together = self.list(&[n, rows, heads * d]);

@@ -375,23 +375,21 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
     let Found { of, mut q, factor, k: (k, order), v, mask } = found;
     let nodes = program.steps[at].nodes.clone();
     let (mut k, mut added) = (k, 0);
-    let before = at;
-    let mut at = at;
     if !near(factor, 1.0) {
         let factor = program.add_constant(Tensor::floats(&[1], [factor as f32]));
-        let uses = program.uses();
         let root = program.root(q);
-        let is_moved = |step: &Step| step.output == root && permutations::permutation(step).is_some();
-        // In front of a permutation, which attention may do without.
-        match program.steps.iter().position(is_moved).filter(|_| uses[root] == 1) {
+        let moved = program.steps.iter().find(|step| step.output == root && permutations::permutation(step).is_some());
+        // In front of a permutation, which attention may do without. Others may read it as it is.
+        q = match moved.cloned() {
             Some(moved) => {
-                let of = program.steps[moved].operands[0];
-                let product = insert_binary(program, moved, &mut 0, Function2::Multiply, [of, factor]);
-                program.steps[moved + 1].operands[0] = product;
-                at += 1;
+                let product = insert_binary(program, at, &mut added, Function2::Multiply, [moved.operands[0], factor]);
+                let output = program.add(&moved.workload.output_shape(), moved.workload.out_dtype, Source::Step);
+                program.steps.insert(at + added, Step { operands: vec![product], output, ..moved });
+                added += 1;
+                output
             }
-            None => q = insert_binary(program, at, &mut added, Function2::Multiply, [q, factor]),
-        }
+            None => insert_binary(program, at, &mut added, Function2::Multiply, [q, factor]),
+        };
     }
     if let Some((input, order)) = order {
         let dtype = program.values[k].dtype;
@@ -424,5 +422,5 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
     }
     let step = &mut program.steps[at + added];
     (step.workload, step.said, step.operands) = (Workload::f32(of), Said { flags: vec![], keys }, operands);
-    at + added - before
+    added
 }
