@@ -337,7 +337,9 @@ impl Maker {
                 let mut first = shape.clone();
                 first[axis as usize] = k;
                 let attributes = vec![int("axis", axis), int("largest", self.rng.between(0, 1))];
-                self.add("TopK", &[x, &count], &first, attributes);
+                let (values, indices) = (self.name(), self.name());
+                self.graph.node.push(node("TopK", &[x, &count], &[&values, &indices], attributes));
+                self.live.push((values, first));
             }
             5 => {
                 let places = [n, self.rng.between(1, 6), self.rng.between(1, 6), 2];
