@@ -20,6 +20,11 @@ impl Workload {
         self.dtype == DType::I32 || self.rounds_to_i32()
     }
 
+    /// An operand of a test: integers that are computed with as `f32` are held to where that is exact.
+    pub(super) fn within_exact(&self, number: f64) -> f64 {
+        if self.dtype == DType::I32 && self.sums() == DType::F32 { number.clamp(-EXACT, EXACT) } else { number }
+    }
+
     /// Whether an `f32` becomes an `i32` at the end, beside sums of integers of eight bits and indices.
     pub(crate) fn rounds_to_i32(&self) -> bool {
         self.out_dtype == DType::I32 && self.sums() == DType::F32 && self.op.get().kind().outputs != INDICES

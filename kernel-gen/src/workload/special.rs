@@ -76,7 +76,7 @@ pub fn cases(workload: &Workload, rng: &mut Rng) -> Vec<Case> {
         for (value, number) in values(param.dtype) {
             let position = rng.below(param.elements() as u64) as usize;
             let mut inputs = inputs.clone();
-            inputs[operand][position] = number;
+            inputs[operand][position] = workload.within_exact(number);
             cases.push(Case { operand: param.name, value, position, inputs });
         }
     }
