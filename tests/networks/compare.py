@@ -110,7 +110,7 @@ def unique(names, taken):
 
 def camel(name):
     joined = "".join(part[:1].upper() + part[1:] for part in name.split("_") if part)
-    return f"_{joined}" if joined[0].isdigit() else joined
+    return f"_{joined}" if joined[:1].isdigit() else joined
 
 
 def with_weights(model, seed=0):

@@ -34,7 +34,7 @@ impl Ends<'_> {
     /// Constants by name that are other numbers for the fewest images: those of one image are looked at nowhere else.
     fn wrong_numbers(&self, least: i64, most: i64) -> Vec<Problem> {
         let constant = |program: &Program, id: ValueId| match &program.values[id].source {
-            Source::Constant(tensor) if !tensor.is_integer() => Some(tensor.clone()),
+            Source::Constant(tensor) => Some(tensor.clone()),
             _ => None,
         };
         let small = &self.smallest.values;

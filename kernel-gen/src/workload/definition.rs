@@ -350,9 +350,13 @@ mod tests {
     fn types_that_operators_do_not_take_are_refused() {
         let w = Workload::f32(Matmul::new(2, 3, 5));
         let bad = Workload { dtype: DType::I32, ..w.clone() };
+        assert!(
+            bad.validate().unwrap_err().to_string().starts_with("matmul does not take inputs of type i32; use f32")
+        );
+        let bad = Workload { dtype: DType::F64, ..w.clone() };
         assert_eq!(
             bad.validate().unwrap_err().to_string(),
-            "the input type i32 is not supported; use f32, f16 or bf16"
+            "the input type f64 is not supported; use f32, f16 or bf16"
         );
         let tf32 = Workload { math: Math::Tf32, ..w.with_dtype(DType::F16) };
         assert!(tf32.validate().unwrap_err().to_string().contains("use math fp32"));

@@ -5,7 +5,7 @@
 
 use super::operator::{INDICES, OfI32};
 use super::stage::Stage;
-use super::{Role, Workload, WorkloadError};
+use super::{Quant, Role, Workload, WorkloadError};
 use crate::ir::{DType, Expr};
 
 /// The largest `f32` that an `i32` holds, and the smallest.
@@ -55,6 +55,12 @@ pub(super) fn check(w: &Workload) -> Result<bool, WorkloadError> {
     if !fits {
         let help = "leave out_dtype out, or convert with `identity`";
         return error(format!("{} of {} gives no {}", w.op_name(), w.dtype, w.out_dtype), help);
+    }
+    if w.quant != Quant::default() {
+        return error(
+            "integers of 32 bits have no zero points".into(),
+            "leave zero points and the type of weights out",
+        );
     }
     if !w.epilogue.is_empty() && !gives_indices {
         return error("integers of 32 bits have no epilogue".into(), "leave it out, or convert with `identity`");

@@ -75,7 +75,8 @@ impl Op {
         match self.get().of_bytes() {
             OfBytes::Sums if dtype.is_byte() => return DType::I32,
             OfBytes::Moves | OfBytes::Bytes if dtype.is_byte() => return dtype,
-            _ if dtype == DType::I32 && outputs != INDICES => return dtype,
+            _ if outputs == INDICES => return outputs[0],
+            _ if dtype == DType::I32 => return dtype,
             _ => {}
         }
         if outputs.contains(&dtype) { dtype } else { outputs[0] }

@@ -72,6 +72,8 @@ pub(crate) fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&
                 memory[&home(root)][first as usize..][..program.elements(*id) as usize].to_vec()
             })
             .collect();
+        let output = program.values[step.output].dtype;
+        assert_eq!(step.workload.out_dtype, output, "{}", step.workload.key());
         let result = reference(&step.workload, &operands.iter().map(|v| &v[..]).collect::<Vec<_>>());
         let (root, first) = program.place(step.output);
         let whole = memory.entry(home(root)).or_default();
@@ -383,6 +385,123 @@ fn attention_in_pieces_is_one_step() {
     assert_ne!(evaluate(&given, &unscaled, None), evaluate(&of, &unscaled, None));
 }
 
+/// A model with an input `ids` of integers, of this shape, and a result `y`.
+fn of_tokens(shape: &[i64], nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>) -> ModelProto {
+    let mut ids = info("ids", shape);
+    ids.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(DataType::INT64);
+    let output = vec![info("y", &[1])];
+    model(GraphProto { node: nodes, initializer: constants, input: vec![ids], output, ..Default::default() })
+}
+
+/// What a network of tokens gives, before the passes and behind them.
+fn of_ids(model: &ModelProto, ids: &[f64], form: Form) -> Vec<f64> {
+    let before = read(model).unwrap_or_else(|all| panic!("{}", all[0]));
+    let network = Network::of("n", before.clone(), form);
+    let given = [ids.to_vec()];
+    let found = evaluate(&network.plans[0].program, &given, Some(&network));
+    assert_eq!(evaluate(&before, &given, None), found);
+    found.concat()
+}
+
+#[test]
+fn integers_that_are_computed_stay_integers() {
+    let f16 = Form { dtype: DType::F16, ..F32 };
+    let one = |value: i64| integers("c", &[], &[value]);
+    // A choice between integers is one, and half of it is cut off: in any type that numbers are stored as.
+    let nodes = vec![
+        node("Less", &["ids", "c"], &["m"], vec![]),
+        node("Where", &["m", "a", "b"], &["w"], vec![]),
+        node("Div", &["w", "two"], &["y"], vec![]),
+    ];
+    let of = |name, value| integers(name, &[], &[value]);
+    let constants = vec![one(3), of("a", 7), of("b", 4099), of("two", 2)];
+    let chosen = of_tokens(&[4], nodes, constants);
+    for form in [F32, f16] {
+        assert_eq!(of_ids(&chosen, &[1.0, 5.0, 2.0, 3.0], form), [3.0, 2049.0, 3.0, 2049.0]);
+    }
+    // Beside constants in one tensor, whose copies are integers, too.
+    let more: Vec<i64> = (0..8).map(|i| 70_000 + i).collect();
+    let nodes =
+        vec![node("Add", &["ids", "c"], &["a"], vec![]), node("Concat", &["a", "more"], &["y"], vec![int("axis", 0)])];
+    let beside = of_tokens(&[32], nodes, vec![one(1), integers("more", &[8], &more)]);
+    let ids: Vec<f64> = (0..32).map(f64::from).collect();
+    let found = of_ids(&beside, &ids, f16);
+    assert_eq!((found[31], found[32], found[39]), (32.0, 70_000.0, 70_007.0));
+    // Powers of integers are integers; with a base that is none they are numbers.
+    let power = |base: &str, exponent: &str, constants| {
+        of_tokens(&[3], vec![node("Pow", &[base, exponent], &["y"], vec![])], constants)
+    };
+    assert_eq!(of_ids(&power("ids", "c", vec![one(3)]), &[5.0, -2.0, 0.0], F32), [125.0, -8.0, 0.0]);
+    assert_eq!(of_ids(&power("c", "ids", vec![floats("c", &[], &[0.5])]), &[1.0, -1.0, 0.0], F32), [0.5, 2.0, 1.0]);
+    // Indices count from the end, too, and the last of a table of bytes are bytes.
+    let table = floats("t", &[5, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    let rows = of_tokens(&[3], vec![node("Gather", &["t", "ids"], &["y"], vec![])], vec![table]);
+    assert_eq!(of_ids(&rows, &[4.0, -5.0, -1.0], F32), [8.0, 9.0, 0.0, 1.0, 8.0, 9.0]);
+    let bytes = tensor("t", &[4], DataType::INT8, vec![1, 255, 127, 128]);
+    let rows = of_tokens(&[3], vec![node("Gather", &["t", "ids"], &["y"], vec![])], vec![bytes]);
+    assert_eq!(of_ids(&rows, &[1.0, -1.0, 2.0], F32), [-1.0, -128.0, 127.0]);
+    let network = Network::of("n", read(&rows).unwrap(), F32);
+    assert_eq!(network.plans[0].program.values[network.plans[0].program.outputs[0].1].dtype, DType::I8);
+    // Numbers are no integers.
+    let mixed = of_tokens(
+        &[2],
+        vec![node("Concat", &["ids", "f"], &["y"], vec![int("axis", 0)])],
+        vec![floats("f", &[1], &[0.5])],
+    );
+    let said = problems(&mixed);
+    assert!(said[0].contains("is computed as f32 where i32 is needed"), "{said:?}");
+}
+
+#[test]
+fn what_only_looks_like_a_norm_or_a_mask_is_left_as_it_is() {
+    // Columns are scaled by what the rows have.
+    let nodes = vec![
+        node("Reshape", &["x", "square"], &["s"], vec![]),
+        node("Pow", &["s", "two"], &["p"], vec![]),
+        node("ReduceMean", &["p", "last"], &["m"], vec![]),
+        node("Add", &["m", "e"], &["v"], vec![]),
+        node("Sqrt", &["v"], &["r"], vec![]),
+        node("Div", &["one", "r"], &["i"], vec![]),
+        node("Transpose", &["i"], &["t"], vec![ints("perm", &[1, 0])]),
+        node("Mul", &["s", "t"], &["y"], vec![]),
+    ];
+    let constants = vec![
+        integers("square", &[2], &[12, 12]),
+        floats("two", &[], &[2.0]),
+        integers("last", &[1], &[-1]),
+        floats("e", &[], &[1e-6]),
+        floats("one", &[], &[1.0]),
+    ];
+    let of_rows = of_nodes(
+        nodes[..6].iter().cloned().chain([node("Mul", &["s", "i"], &["y"], vec![])]).collect(),
+        constants.clone(),
+    );
+    assert_eq!(keys(&Network::of("n", read(&of_rows).unwrap(), F32)), ["rms_norm-f32-m12n12-e6"]);
+    let of_columns = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
+    assert!(!keys(&of_columns).iter().any(|key| key.starts_with("rms_norm")), "{:?}", keys(&of_columns));
+    // A mask for the scores in another shape.
+    let nodes = vec![
+        node("Reshape", &["x", "heads"], &["q"], vec![]),
+        node("Transpose", &["q"], &["k"], vec![ints("perm", &[0, 2, 1])]),
+        node("MatMul", &["q", "k"], &["a"], vec![]),
+        node("Reshape", &["a", "flat"], &["b"], vec![]),
+        node("Add", &["b", "mask"], &["c"], vec![]),
+        node("Softmax", &["c"], &["p"], vec![int("axis", -1)]),
+        node("Reshape", &["p", "back"], &["w"], vec![]),
+        node("MatMul", &["w", "q"], &["y"], vec![]),
+    ];
+    let constants =
+        vec![integers("heads", &[3], &[4, 6, 6]), integers("flat", &[2], &[24, 6]), integers("back", &[3], &[4, 6, 6])];
+    let mut flat = of_nodes(nodes, constants);
+    flat.graph.as_mut().unwrap().input.push(info("mask", &[24, 6]));
+    let before = read(&flat).unwrap();
+    let network = Network::of("n", before.clone(), F32);
+    let given = inputs(&before, 9);
+    let [expected, found] =
+        [&before, &network.plans[0].program].map(|program| evaluate(program, &given, None).concat());
+    assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-5), "{:?}", keys(&network));
+}
+
 /// A model with a mask of keys that is given when it runs, or with what exporters of masks write around it.
 fn masked(mask: &[i64], safe: bool) -> ModelProto {
     let mut nodes = vec![
@@ -584,6 +703,34 @@ fn wrong_models() -> Vec<Wrong> {
             "a place in a grid by a cubic",
             with("GridSample", vec![weight(&[1, 6, 6, 2])], vec![text("mode", "cubic")]),
             "`mode` is cubic",
+        ),
+        (
+            "a layer of too many steps",
+            {
+                let mut long =
+                    with("RNN", vec![floats("w", &[1, 1, 1], &[0.5]), floats("r", &[1, 1, 1], &[0.5])], vec![]);
+                long.graph.as_mut().unwrap().input[0] = info("x", &[1_000_000, 1, 1]);
+                long
+            },
+            "it has 1000000 steps of time",
+        ),
+        (
+            "a layer with too few weights",
+            {
+                let mut odd =
+                    with("LSTM", vec![floats("w", &[1, 6, 6], &[0.5; 36]), floats("r", &[1, 4, 1], &[0.5; 4])], vec![]);
+                odd.graph.as_mut().unwrap().input[0] = info("x", &[2, 1, 6]);
+                odd
+            },
+            "6 rows of weights for 4 gates",
+        ),
+        (
+            "a dimension of fewer than none",
+            of_nodes(
+                vec![node("ArgMax", &["x"], &["i"], vec![]), node("OneHot", &["i", "d", "v"], &["y"], vec![])],
+                vec![integers("d", &[], &[i64::MIN]), floats("v", &[2], &[0.0, 1.0])],
+            ),
+            "places among [1, 1, 1, 1, -9223372036854775808]",
         ),
         ("a norm by a third power", one("LpNormalization", &["x"], vec![int("p", 3)]), "`p` is 3"),
         ("a diagonal of an image", one("EyeLike", &["x"], vec![]), "diagonals are of matrices"),

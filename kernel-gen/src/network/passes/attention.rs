@@ -6,6 +6,7 @@ use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::attention::{HeadOrder, Mask};
 use crate::workload::binary::Function2;
+use crate::workload::dims::MAX_RANK;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
 use crate::workload::unary::Function;
@@ -253,14 +254,16 @@ fn computed_mask(program: &Program, terms: &[Term], sums: &[Vec<i64>], of: &Atte
     if sums.iter().any(|other| other != sum) {
         return None;
     }
-    let own = terms.iter().fold(vec![1; sum.len()], |own, term| broadcast(&own, shape_of(program, term)));
-    if own.len() != sum.len() {
+    if sum.len() > MAX_RANK || terms.iter().any(|term| shape_of(program, term).len() > sum.len()) {
         return None;
     }
-    // The sum may have heads and images in one dimension, or none for them.
-    let [outer @ .., rows, columns] = &own[..] else { return None };
-    let outer = match (outer, &sum[..sum.len() - 2]) {
-        ([], _) => [1, 1],
+    let own = terms.iter().fold(vec![1; sum.len()], |own, term| broadcast(&own, shape_of(program, term)));
+    // Heads and images may be one dimension.
+    let ([outer @ .., rows, columns], [of_sum @ .., m, n]) = (&own[..], &sum[..]) else { return None };
+    if [*m, *n] != [of.m, of.n] {
+        return None;
+    }
+    let outer = match (outer, of_sum) {
         ([images, heads], [b, all]) if [*b, *all] == [of.b, of.heads] => [*images, *heads],
         (all, _) if all.iter().all(|n| *n == 1) => [1, 1],
         ([heads], _) if of.b == 1 && *heads == of.heads => [1, *heads],
@@ -350,7 +353,12 @@ fn insert_binary(
 ) -> ValueId {
     let shapes = operands.map(|id| {
         let shape = program.values[id].shape.clone();
-        if shape.is_empty() { vec![1] } else { shape }
+        match shape.len() {
+            0 => vec![1],
+            // What has more dimensions than operators take is multiplied by one number.
+            rank if rank > MAX_RANK => vec![program.elements(id)],
+            _ => shape,
+        }
     });
     let [a, b] = [&shapes[0], &shapes[1]].map(|shape| Dims::new(shape).expect("it is an operand of a step"));
     let keys = vec![("a", format!("{:?}", shapes[0])), ("b", format!("{:?}", shapes[1]))];

@@ -97,9 +97,11 @@ fn grow(program: &mut Program, whole: ValueId, leaves: &Leaves, all: &[(ValueId,
             program.values[*leaf].source = part;
             continue;
         }
-        let (shape, dtype, name) = {
+        // A constant of integers has the type that the whole has.
+        let dtype = program.values[whole].dtype;
+        let (shape, name) = {
             let value = &program.values[*leaf];
-            (value.shape.clone(), value.dtype, value.name.clone())
+            (value.shape.clone(), value.name.clone())
         };
         let output = program.add(&shape, dtype, part);
         let step = copies::step(program, format!("copy of {name}"), *leaf, output);

@@ -31,11 +31,11 @@ fn copied(dtype: DType) -> DType {
     if dtype.is_byte() || dtype == DType::I32 { dtype } else { DType::F32 }
 }
 
-/// A step that copies a value.
+/// A step that copies a value as elements of the type that the copy has.
 pub(super) fn step(program: &Program, node: String, of: ValueId, output: ValueId) -> Step {
-    let (elements, dtype) = ([program.elements(of)], program.values[of].dtype);
+    let (elements, dtype) = ([program.elements(of)], program.values[output].dtype);
     // The identity of integers takes zero points away; what moves elements does not.
-    if copied(dtype) == dtype && dtype.is_int() {
+    if dtype.is_int() {
         return permutations::step(vec![node], &elements, &[0], (of, dtype), output);
     }
     let input = Dims::new(&elements).expect("one dimension is not too many");

@@ -200,9 +200,10 @@ fn root_of_mean_square(program: &Program, root: ValueId, x: ValueId) -> Option<(
 /// The norm of rows that a product or a quotient is: `x / sqrt(mean(x^2) + epsilon)`.
 fn rms_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
     let step = &program.steps[at];
-    let found = |x: ValueId, root: ValueId| {
+    // `seen` is what has a number for each row of `x`: the root, or one over it.
+    let found = |x: ValueId, root: ValueId, seen: ValueId| {
         let (columns, epsilon) = root_of_mean_square(program, root, x)?;
-        let by_rows = is_of_rows(&program.values[root].shape, &program.values[x].shape, columns);
+        let by_rows = is_of_rows(&program.values[seen].shape, &program.values[x].shape, columns);
         (by_rows && program.elements(x) == program.elements(step.output)).then_some((x, columns, epsilon))
     };
     // The root itself, of which a value is one over.
@@ -211,10 +212,11 @@ fn rms_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
         let quotient = operands(step, Function2::Divide).filter(|[one, _]| scalar(program, *one) == Some(1.0));
         quotient.map(|[_, root]| root).or_else(|| operand(step, Function::Reciprocal, &[]))
     };
-    let quotient = operands(step, Function2::Divide).and_then(|[x, root]| found(x, root));
+    let quotient = operands(step, Function2::Divide).and_then(|[x, root]| found(x, root, root));
     let product = || {
         let [x, y] = operands(step, Function2::Multiply)?;
-        inverse(y).and_then(|root| found(x, root)).or_else(|| inverse(x).and_then(|root| found(y, root)))
+        let of = |x, y| inverse(y).and_then(|root| found(x, root, y));
+        of(x, y).or_else(|| of(y, x))
     };
     let (x, columns, epsilon) = quotient.or_else(product)?;
     let rows = program.elements(x) / columns;

@@ -1,7 +1,7 @@
 //! Attention, where a model has it as one node.
 
 use super::builder::{Builder, Call};
-use super::element::binary;
+use super::element::{binary, choose};
 use super::operands::required;
 use crate::network::model::Node;
 use crate::network::problem::Fault;
@@ -105,8 +105,15 @@ fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId,
         }
         Some(_) => b.numbers(mask),
         None if b.is_truth(mask) => {
-            let help = "export the model with a constant mask, or with one of numbers that are added to the scores";
-            return Err(Fault::new("its mask is of truth values that are computed when the network runs", help));
+            let [seen, hidden] = [0.0, f32::NEG_INFINITY].map(|added| b.add_constant(Tensor::floats(&[], [added])));
+            choose(b, &Node::default(), &[Some(mask), Some(seen), Some(hidden)])?
+        }
+        None if b.is_integer(mask) => {
+            let help = "give it numbers that are added to the scores, or a constant mask";
+            return Err(Fault::new(
+                "its mask is of truth values or integers that are given when the network runs",
+                help,
+            ));
         }
         None => mask,
     };

@@ -258,7 +258,11 @@ impl Builder {
         }
         for (param, id) in params.iter().zip(&call.operands) {
             let dtype = self.program.values[*id].dtype;
-            if self.constant(*id).is_none() && dtype != param.dtype {
+            let fits = match self.constant(*id) {
+                Some(constant) => constant.is_integer() || !param.dtype.is_int(),
+                None => dtype == param.dtype,
+            };
+            if !fits {
                 let cause =
                     format!("`{}` is computed as {} where {} is needed", param.name, dtype.name(), param.dtype.name());
                 return Err(invalid(cause, "cast it, or let it be a constant".into()));
@@ -320,8 +324,8 @@ impl Builder {
     /// Adds the elements and terms of a computed constant to the totals, and refuses more than the limits: a small file may ask for
     /// terabytes.
     pub(super) fn allow(&mut self, elements: i64, work: i64) -> Result<(), Fault> {
-        self.computed = self.computed.saturating_add(elements);
-        self.work = self.work.saturating_add(work);
+        self.computed = self.computed.saturating_add(elements.max(0));
+        self.work = self.work.saturating_add(work.max(0));
         if self.computed <= MOST_ELEMENTS && self.work <= MOST_WORK {
             return Ok(());
         }

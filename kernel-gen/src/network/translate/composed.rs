@@ -9,16 +9,16 @@ use super::shape;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
-use crate::network::tensor::Tensor;
+use crate::network::tensor::{Tensor, is_shape};
 
 /// Most elements of a tensor whose places are computed: larger integers are not exact in `f32`.
 const MOST_PLACES: i64 = 1 << 24;
 
 /// A constant of integers for each index of a shape.
 fn of_places(b: &mut Builder, shape: &[i64], value: impl Fn(&[i64]) -> i64) -> Result<ValueId, Fault> {
-    let elements: i64 = shape.iter().product();
+    let elements: i64 = if is_shape(shape) { shape.iter().product() } else { i64::MAX };
     if elements > MOST_PLACES {
-        let cause = format!("it computes places among {elements} elements");
+        let cause = format!("it computes places among {shape:?} elements");
         return Err(Fault::new(cause, "use tensors of at most 2^24 elements there"));
     }
     b.allow(elements, 0)?;
@@ -145,8 +145,8 @@ pub(super) fn scattered(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
         (0..extent).contains(&at).then_some(at * strides[dimension]).ok_or_else(wrong)
     };
     let (elements, more) = (b.program.elements(data), b.program.elements(updates));
-    let mut map: Vec<i64> = (0..elements).collect();
     b.allow(elements, 0)?;
+    let mut map: Vec<i64> = (0..elements).collect();
     if node.op == "ScatterND" {
         let depth = lists.last().copied().unwrap_or(0) as usize;
         if depth == 0 || depth > shape.len() {
@@ -259,7 +259,7 @@ pub(super) fn diagonal(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
 /// `OneHot`: one value where an index is the place along a new dimension, else another.
 pub(super) fn one_hot(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (indices, values) = (required(x, 0)?, required(x, 2)?);
-    let depth = b.integers("depth", required(x, 1)?)?.first().copied().unwrap_or(0);
+    let depth = b.floats("depth", required(x, 1)?)?.first().copied().unwrap_or(0.0) as i64;
     let shape = b.shape(indices);
     let at = axis(node.integer("axis", -1), shape.len() + 1)?;
     let indices = b.as_integers(indices)?;
@@ -293,6 +293,7 @@ pub(super) fn hardmax(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Re
     let most = b.view(most, &[planes[0], 1, planes[2]])?;
     let places = of_places(b, &[1, planes[1], 1], |index| index[1])?;
     let y = binary(b, "equal", most, places)?;
+    let y = b.numbers(y);
     b.view(y, &shape)
 }
 
@@ -318,7 +319,11 @@ fn of_power(node: &Node) -> Result<&'static str, Fault> {
 /// `GlobalLpPool`: the norm of each channel's pixels.
 pub(super) fn lp_pool(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let input = required(x, 0)?;
-    let pixels: Vec<usize> = (2..b.shape(input).len()).collect();
+    let shape = b.shape(input);
+    let pixels: Vec<usize> = (2..shape.len()).collect();
+    if pixels.is_empty() {
+        return Err(Fault::new(format!("an input of {shape:?}"), "pooling takes images"));
+    }
     reduced(b, of_power(node)?, input, &pixels, true)
 }
 

@@ -2,11 +2,12 @@
 
 use super::builder::{Builder, Call};
 use super::operands::{broadcast, required};
+use crate::ir::DType;
 use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
-use crate::workload::{Epilogue, Number};
+use crate::workload::{Epilogue, Number, Quant};
 
 /// Operators of one tensor that are operators here.
 const UNARY: &[(&str, &str)] = &[
@@ -191,10 +192,18 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
     let (mut x, mut y) = (x, y);
     // Integers beside numbers are exponents and the like; among themselves they stay integers.
     let all_integer = [x, y].iter().all(|id| b.constant(*id).is_some_and(|c| c.is_integer()));
-    if kind == "pow" && b.is_integer(x) {
+    if kind == "pow" && [x, y].iter().any(|id| b.is_integer(*id)) {
+        let whole = |b: &Builder, id| b.is_integer(id) || b.constant(id).is_some_and(|c| c.is_integer());
+        let (of_integers, whole_power) = (whole(b, x), whole(b, y));
         let (base, exponent) = (b.as_floats(x)?, b.as_floats(y)?);
-        let power = binary(b, kind, base, exponent)?;
-        return b.as_integers(power);
+        let mut power = binary(b, kind, base, exponent)?;
+        if of_integers && whole_power {
+            // A power of integers is one, but for the last bit of an `f32`.
+            let (shape, extents) = (b.shape(power), b.extents(power));
+            power = b.compute(Call::new("round", &[power]).key("input", &extents))?;
+            power = b.view(power, &shape)?;
+        }
+        return if of_integers { b.as_integers(power) } else { Ok(power) };
     }
     if [x, y].iter().any(|id| b.is_integer(*id)) {
         (x, y) = (b.as_integers(x)?, b.as_integers(y)?);
@@ -211,17 +220,17 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
 pub(super) fn choose(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let all = [required(x, 0)?, required(x, 1)?, required(x, 2)?];
     let is_integer = |b: &Builder, id: ValueId| b.constant(id).is_some_and(|c| c.is_integer());
-    let all = if all[1..].iter().any(|id| b.is_integer(*id)) {
-        [b.as_integers(all[0])?, b.as_integers(all[1])?, b.as_integers(all[2])?]
-    } else if b.is_integer(all[0]) {
-        [b.as_floats(all[0])?, b.numbers(all[1]), b.numbers(all[2])]
-    } else if is_integer(b, all[1]) && is_integer(b, all[2]) && b.constant(all[0]).is_some() {
-        all
-    } else {
-        all.map(|id| b.numbers(id))
+    let constants = is_integer(b, all[1]) && is_integer(b, all[2]);
+    let computed = b.constant(all[0]).is_none() || all[1..].iter().any(|id| b.constant(*id).is_none());
+    let integers = constants || all[1..].iter().any(|id| b.is_integer(*id));
+    let all = match (integers, computed) {
+        (true, true) => [b.as_integers(all[0])?, b.as_integers(all[1])?, b.as_integers(all[2])?],
+        (true, false) => all,
+        (false, _) => [b.as_floats(all[0])?, b.numbers(all[1]), b.numbers(all[2])],
     };
     let [condition, x, y] = all.map(|id| b.extents(id));
     let call = Call::new("where", &all).key("condition", &condition).key("a", &x).key("b", &y);
+    let call = if integers && computed { call.integers(DType::I32, Quant::default(), []) } else { call };
     let z = b.compute(call)?;
     keep_scalar(b, z, &all)
 }

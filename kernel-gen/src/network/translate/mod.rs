@@ -259,7 +259,7 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
     for name in &model.outputs {
         match b.names.get(name) {
             Some(id)
-                if b.program.values[*id].dtype.is_int()
+                if b.program.values[*id].dtype == DType::I64
                     && b.program.outputs.iter().any(|(_, other)| b.program.root(*other) == b.program.root(*id)) =>
             {
                 let fault = Fault::new("its indices are another output, too", "leave one of them out");
@@ -355,9 +355,8 @@ fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result
         let help = "export the model with other operators; docs/networks.md lists those that can be compiled";
         return Err(Fault::new("the operator is not supported", help));
     };
-    if node.outputs.iter().skip(1).any(|name| !name.is_empty())
-        && !matches!(node.op.as_str(), "Dropout" | "BatchNormalization")
-    {
+    let at_inference = matches!(node.op.as_str(), "Dropout" | "BatchNormalization") && !node.flag("training_mode");
+    if node.outputs.iter().skip(1).any(|name| !name.is_empty()) && !at_inference {
         return Err(Fault::new("more than one of its results is used", "export the model for inference"));
     }
     make(b, node, operands).map(|id| vec![id])

@@ -204,7 +204,7 @@ pub(super) fn by_indices(b: &mut Builder, input: ValueId, at: usize, indices: Va
     let (input, indices) = (b.view(input, &extents)?, b.as_integers(indices)?);
     let indices = b.view(indices, &[count])?;
     let call = Call::new("gather", &[input, indices]).key("input", &extents).key("indices", &[count]).key("axis", &[1]);
-    let of_integers = b.constant(input).is_some_and(|constant| constant.is_integer());
+    let of_integers = b.constant(input).is_some_and(|constant| constant.is_integer() && constant.byte.is_none());
     b.compute(if of_integers { call.integers(DType::I32, Quant::default(), []) } else { call })
 }
 

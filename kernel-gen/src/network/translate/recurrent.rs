@@ -7,7 +7,11 @@ use super::operands::required;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
+use crate::network::tensor::Tensor;
 use crate::workload::Epilogue;
+
+/// Most steps of time: each is two launches or three.
+const MOST_STEPS: i64 = 4096;
 
 /// What a layer is, and its extents.
 struct Layer {
@@ -52,6 +56,13 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     let ([steps, batch, inputs], [directions, rows, columns]) = (&shape[..], &of_input[..]) else {
         return Err(Fault::new(format!("an input of {shape:?} and weights of {of_input:?}"), "export the model again"));
     };
+    if *steps > MOST_STEPS {
+        let help = format!("use sequences of at most {MOST_STEPS} steps");
+        return Err(Fault::new(format!("it has {steps} steps of time"), help));
+    }
+    if *rows < gates || rows % gates != 0 {
+        return Err(Fault::new(format!("{rows} rows of weights for {gates} gates"), "export the model again"));
+    }
     let layer = Layer { gates, steps: *steps, batch: *batch, hidden: rows / gates, inputs: *inputs };
     check(b, node, x, &layer)?;
     let backwards: &[bool] = match node.text("direction", "forward") {
@@ -65,7 +76,7 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     }
     let mut all = vec![];
     for (number, reverse) in backwards.iter().enumerate() {
-        let of = direction(b, x, &layer, number as i64)?;
+        let of = direction(b, x, &layer, [number as i64, *directions])?;
         all.push(run(b, &layer, input, &of, *reverse)?);
     }
     // Step by step, and within a step direction by direction.
@@ -95,7 +106,11 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
 
 /// A tensor with its first two dimensions in the other order.
 fn swapped(b: &mut Builder, x: ValueId) -> Result<ValueId, Fault> {
-    let order: Vec<usize> = [1, 0].into_iter().chain(2..b.shape(x).len()).collect();
+    let shape = b.shape(x);
+    if shape.len() < 2 {
+        return Err(Fault::new(format!("sequences or states of {shape:?}"), "export the model again"));
+    }
+    let order: Vec<usize> = [1, 0].into_iter().chain(2..shape.len()).collect();
     permuted(b, x, &order)
 }
 
@@ -137,14 +152,18 @@ fn check(b: &Builder, node: &Node, x: &[Option<ValueId>], layer: &Layer) -> Resu
 }
 
 /// The operands of a direction.
-fn direction(b: &mut Builder, x: &[Option<ValueId>], layer: &Layer, number: i64) -> Result<Direction, Fault> {
+fn direction(
+    b: &mut Builder,
+    x: &[Option<ValueId>],
+    layer: &Layer,
+    [number, directions]: [i64; 2],
+) -> Result<Direction, Fault> {
     let Layer { gates, hidden, batch, inputs, .. } = *layer;
     let all = gates * hidden;
     // What a direction has of an operand, in another shape.
     let own = |b: &mut Builder, id: ValueId, shape: &[i64]| -> Result<ValueId, Fault> {
         let elements = shape.iter().product::<i64>();
-        let whole = b.program.elements(id);
-        let of = b.view(id, &[whole / elements.max(1), elements])?;
+        let of = b.view(id, &[directions, elements])?;
         let one = part(b, of, &[number, 0], &[1, elements], &[1, 1])?;
         b.view(one, shape)
     };
@@ -192,8 +211,9 @@ fn run(
     }
     let products = b.compute(call)?;
     let zeros = |b: &mut Builder, extents: &[i64]| {
-        let count = extents.iter().product::<i64>() as usize;
-        b.add_constant(crate::network::tensor::Tensor::floats(extents, vec![0.0; count]))
+        let count = extents.iter().product::<i64>();
+        b.allow(count, 0)?;
+        Ok(b.add_constant(Tensor::floats(extents, vec![0.0; count as usize])))
     };
     let (mut state, mut cell) = (of.state, of.cell);
     let mut states = vec![None; steps as usize];
@@ -219,7 +239,7 @@ fn run(
         let next = match (gates, product) {
             (4, product) => {
                 let gates = product.unwrap_or(own);
-                let before = cell.unwrap_or_else(|| zeros(b, &[batch, hidden]));
+                let before = cell.map_or_else(|| zeros(b, &[batch, hidden]), Ok)?;
                 let new = b.compute(of_cell("lstm_cell").of(&[gates, before]))?;
                 cell = Some(new);
                 b.compute(of_cell("lstm_output").of(&[gates, new]))?
@@ -230,12 +250,12 @@ fn run(
                     // Of a state of zeros only the bias is left, for each sequence.
                     (None, Some([_, bias])) => {
                         let row = b.view(bias, &[1, all])?;
-                        let zeros = zeros(b, &[batch, all]);
+                        let zeros = zeros(b, &[batch, all])?;
                         binary(b, "add", zeros, row)?
                     }
-                    (None, None) => zeros(b, &[batch, all]),
+                    (None, None) => zeros(b, &[batch, all])?,
                 };
-                let before = state.unwrap_or_else(|| zeros(b, &[batch, hidden]));
+                let before = state.map_or_else(|| zeros(b, &[batch, hidden]), Ok)?;
                 b.compute(of_cell("gru_cell").of(&[own, of_state, before]))?
             }
             (_, Some(product)) => product,
