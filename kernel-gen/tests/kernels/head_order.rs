@@ -49,7 +49,7 @@ fn heads_are_read_and_written_where_products_have_them() {
         ],
         &constants,
     );
-    assert_eq!(own[3..], ["attention-f32-b2h3m6n6d8v8-g3-full.rows"], "{own:?}");
+    assert_eq!(own[1..], ["attention-f32-b2h3m6n6d8v8-g3-full.packed"], "{own:?}");
     let cut = |i: usize, to: &str| {
         let (start, end) = (format!("c{i}"), format!("c{}", i + 1));
         vec![node("Slice", &["qkv", &start, &end, "two"], &[to], vec![])]

@@ -526,6 +526,59 @@ fn masked(mask: &[i64], safe: bool) -> ModelProto {
 }
 
 #[test]
+fn queries_keys_and_values_are_columns_of_one_product() {
+    let turned = |from: &str, to: &str| {
+        let shape = format!("{to}_rows");
+        vec![
+            node("Reshape", &[from, "shape"], &[&shape], vec![]),
+            node("Transpose", &[&shape], &[to], vec![ints("perm", &[0, 2, 1, 3])]),
+        ]
+    };
+    let of = |weights: [&str; 3], biased: bool| {
+        let mut nodes = vec![node("Reshape", &["x", "rows"], &["r"], vec![])];
+        for (to, weight) in ["q", "k", "v"].iter().zip(weights) {
+            let (product, sum) = (format!("{to}_product"), format!("{to}_sum"));
+            nodes.push(node("MatMul", &["r", weight], &[&product], vec![]));
+            // Keys often have no bias.
+            let has_bias = biased && *to != "k";
+            nodes.extend(has_bias.then(|| node("Add", &[&product, "bias"], &[&sum], vec![])));
+            nodes.extend(turned(if has_bias { &sum } else { &product }, to));
+        }
+        nodes.extend([
+            node("Transpose", &["k"], &["kt"], vec![ints("perm", &[0, 1, 3, 2])]),
+            node("MatMul", &["q", "kt"], &["s"], vec![]),
+            node("Mul", &["s", "half"], &["t"], vec![]),
+            node("Softmax", &["t"], &["p"], vec![int("axis", -1)]),
+            node("MatMul", &["p", "v"], &["h"], vec![]),
+            node("Transpose", &["h"], &["o"], vec![ints("perm", &[0, 2, 1, 3])]),
+            node("Reshape", &["o", "rows"], &["y"], vec![]),
+        ]);
+        let numbers =
+            |seed: usize| (0..64).map(|i| ((i * 37 + seed * 11) % 29) as f32 / 29.0 - 0.5).collect::<Vec<f32>>();
+        let constants = vec![
+            integers("rows", &[3], &[2, 9, 8]),
+            integers("shape", &[4], &[2, 9, 2, 4]),
+            floats("half", &[], &[0.5]),
+            floats("bias", &[8], &numbers(9)[..8]),
+            floats("a", &[8, 8], &numbers(1)),
+            floats("b", &[8, 8], &numbers(2)),
+            floats("c", &[8, 8], &numbers(3)),
+        ];
+        let model = of_nodes(nodes, constants);
+        let before = read(&model).unwrap();
+        let network = Network::of("n", before.clone(), F32);
+        let given = inputs(&before, 7);
+        let [expected, found] =
+            [&before, &network.plans[0].program].map(|program| evaluate(program, &given, None).concat());
+        assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() < 1e-5), "{:?}", keys(&network));
+        keys(&network)
+    };
+    let packed = "attention-f32-b2h2m9n9d4v4-g2-full.packed";
+    assert_eq!(of(["a", "b", "c"], true), ["matmul-f32-m18n24k8-nn-bias", packed]);
+    assert_eq!(of(["a", "b", "c"], false), ["matmul-f32-m18n24k8-nn", packed]);
+}
+
+#[test]
 fn masks_that_are_computed_are_masks_of_attention() {
     for (mask, safe) in [(&[1, 1, 1, 6][..], true), (&[6, 6], false), (&[1, 4, 6, 6], true), (&[4, 1, 6], true)] {
         let network = Network::of("n", read(&masked(mask, safe)).unwrap(), F32);

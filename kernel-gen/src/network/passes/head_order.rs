@@ -136,7 +136,7 @@ fn before(program: &Program, id: ValueId, shape: &[i64], order: &[i64]) -> Optio
 }
 
 /// Whether queries, keys and values can be one tensor.
-fn are_alike(of: &Attention) -> bool {
+pub(super) fn are_alike(of: &Attention) -> bool {
     (of.kv_heads, of.n, of.dv) == (of.heads, of.m, of.d)
 }
 

@@ -10,6 +10,7 @@ mod layouts;
 mod parts;
 mod patterns;
 mod permutations;
+mod products;
 mod row_permutations;
 mod storage;
 
@@ -35,8 +36,9 @@ const PASSES: &[Pass] = &[
         permutations::join(program);
         dead::remove(program);
     }),
-    (UNSURE, |program, _| row_permutations::join(program)),
+    ("join_permutations_of_rows", |program, _| row_permutations::join(program)),
     ("fuse_epilogues", |program, _| epilogues::fuse(program)),
+    ("join_products", |program, _| products::join(program)),
     ("separate_results", |program, _| copies::separate(program)),
     ("join_concatenations", |program, _| concatenations::remove(program)),
     ("take_parts", |program, _| parts::take(program)),
@@ -48,8 +50,9 @@ const PASSES: &[Pass] = &[
     }),
 ];
 
-/// The pass whose work may keep a later one from its own: attention reads and writes heads in some orders alone.
-const UNSURE: &str = "join_permutations_of_rows";
+/// Passes whose work may be for nothing, or keep a later one from its own: attention reads and writes heads in some orders alone. It is kept
+/// where fewer steps are left in the end.
+const UNSURE: [&str; 2] = ["join_permutations_of_rows", "join_products"];
 
 /// Runs all passes; gives what each left, in one line. `KERNEL_GEN_DUMP=<pass>` (or `all`) prints the steps to standard error after a
 /// pass that changed them.
@@ -67,7 +70,7 @@ pub(super) fn run(program: &mut Program, form: Form) -> Vec<String> {
             PASSES[i + 1..].iter().for_each(|(_, pass)| pass(&mut program, form));
             program.steps.len()
         };
-        if *name == UNSURE && in_the_end(&before) <= in_the_end(program) {
+        if UNSURE.contains(name) && in_the_end(&before) <= in_the_end(program) {
             *program = before;
             continue;
         }
