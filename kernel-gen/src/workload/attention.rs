@@ -99,6 +99,10 @@ pub(crate) enum OfHeads {
     Outputs,
 }
 
+/// Most elements of a mask that a network writes out.
+#[cfg(feature = "networks")]
+pub(crate) const MOST_MASK: i64 = 1 << 24;
+
 /// `attention` in specs and keys.
 pub(crate) static ATTENTION: Kind = Kind {
     name: "attention",

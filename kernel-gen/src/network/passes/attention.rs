@@ -4,7 +4,7 @@ use super::patterns::{near, operands, product, scalar, writer};
 use super::permutations;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::Tensor;
-use crate::workload::attention::{HeadOrder, Mask};
+use crate::workload::attention::{HeadOrder, MOST_MASK, Mask};
 use crate::workload::binary::Function2;
 use crate::workload::dims::MAX_RANK;
 use crate::workload::movement::{Move, Movement};
@@ -12,9 +12,6 @@ use crate::workload::row_wise::{RowFunction, RowWise};
 use crate::workload::unary::Function;
 use crate::workload::{Attention, Binary, Dims, Matmul, Op, Slices, Workload};
 use std::cmp::Ordering;
-
-/// Most elements of a mask.
-const MOST_MASK: i64 = 1 << 24;
 
 /// How many times its constants' elements a mask may have that is written out for all heads.
 const MOST_TIMES: i64 = 8;

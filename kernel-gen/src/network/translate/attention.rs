@@ -7,6 +7,7 @@ use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
+use crate::workload::attention::MOST_MASK;
 
 /// `Attention`: of four dimensions each head by itself, of three all heads of a row side by side.
 pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
@@ -75,18 +76,15 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     }
 }
 
-/// Most elements of a window as a mask.
-const MOST_WINDOW: i64 = 1 << 24;
-
 /// The window of keys that a query sees, as a mask, if it has one: so many before and behind the key of its own number.
 fn window(node: &Node, [m, n]: [i64; 2]) -> Result<Option<Tensor>, Fault> {
     let [left, right] = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1));
     if left < 0 && right < 0 {
         return Ok(None);
     }
-    if m.saturating_mul(n) > MOST_WINDOW {
+    if m.saturating_mul(n) > MOST_MASK {
         let cause = format!("a window of {n} keys for each of {m} queries is written out as a mask");
-        return Err(Fault::new(cause, format!("use sequences whose product of lengths is at most {MOST_WINDOW}")));
+        return Err(Fault::new(cause, format!("use sequences whose product of lengths is at most {MOST_MASK}")));
     }
     let sees = |i: i64, j: i64| (left < 0 || i - j <= left) && (right < 0 || j - i <= right);
     let added = |i, j| if sees(i, j) { 0.0 } else { f32::NEG_INFINITY };

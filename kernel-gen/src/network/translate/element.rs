@@ -193,17 +193,7 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
     // Integers beside numbers are exponents and the like; among themselves they stay integers.
     let all_integer = [x, y].iter().all(|id| b.constant(*id).is_some_and(|c| c.is_integer()));
     if kind == "pow" && [x, y].iter().any(|id| b.is_integer(*id)) {
-        let whole = |b: &Builder, id| b.is_integer(id) || b.constant(id).is_some_and(|c| c.is_integer());
-        let (of_integers, whole_power) = (whole(b, x), whole(b, y));
-        let (base, exponent) = (b.as_floats(x)?, b.as_floats(y)?);
-        let mut power = binary(b, kind, base, exponent)?;
-        if of_integers && whole_power {
-            // A power of integers is one, but for the last bit of an `f32`.
-            let (shape, extents) = (b.shape(power), b.extents(power));
-            power = b.compute(Call::new("round", &[power]).key("input", &extents))?;
-            power = b.view(power, &shape)?;
-        }
-        return if of_integers { b.as_integers(power) } else { Ok(power) };
+        return power_of_integers(b, x, y);
     }
     if [x, y].iter().any(|id| b.is_integer(*id)) {
         (x, y) = (b.as_integers(x)?, b.as_integers(y)?);
@@ -214,6 +204,21 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
     broadcast(&shape_x, &shape_y)?;
     let z = b.compute(Call::new(kind, &[x, y]).key("a", &shape_x).key("b", &shape_y))?;
     keep_scalar(b, z, &[x, y])
+}
+
+/// A power of which one operand or both are computed integers: an integer, if the base is.
+fn power_of_integers(b: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Fault> {
+    let [of_integers, by_integers] =
+        [x, y].map(|id| b.is_integer(id) || b.constant(id).is_some_and(|constant| constant.is_integer()));
+    let (base, exponent) = (b.as_floats(x)?, b.as_floats(y)?);
+    let mut power = binary(b, "pow", base, exponent)?;
+    if of_integers && by_integers {
+        // It is whole, but for the last bit of an `f32`.
+        let (shape, extents) = (b.shape(power), b.extents(power));
+        power = b.compute(Call::new("round", &[power]).key("input", &extents))?;
+        power = b.view(power, &shape)?;
+    }
+    if of_integers { b.as_integers(power) } else { Ok(power) }
 }
 
 /// `Where`.
