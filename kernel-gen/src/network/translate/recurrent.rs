@@ -10,8 +10,8 @@ use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
 use crate::workload::Epilogue;
 
-/// Most steps of time: each is two launches or three.
-const MOST_STEPS: i64 = 4096;
+/// Most steps of time: each is two launches or three, and passes look through all of them for each.
+const MOST_STEPS: i64 = 1024;
 
 /// What a layer is, and its extents.
 struct Layer {
