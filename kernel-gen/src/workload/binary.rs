@@ -109,7 +109,7 @@ impl Binary {
 }
 
 /// The shape that two have together, aligned at their last dimensions: an extent of 1 gives way to the other.
-pub(super) fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
+pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
     let rank = a.len().max(b.len());
     let extent = |shape: &[i64], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
     let along = |i: usize| match extent(a, i) {

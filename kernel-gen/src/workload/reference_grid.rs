@@ -3,7 +3,7 @@
 use super::grid_sample::{Beyond, GridSample};
 use super::products::Sums;
 
-/// A place along a direction of so many pixels, and by how many roundings it may be off.
+/// The coordinate of a sample along an axis, in pixels, and a bound of its error in units of roundoff.
 fn place(op: &GridSample, number: f64, pixels: i64) -> (f64, f64) {
     let size = pixels as f64;
     let place =

@@ -5,7 +5,7 @@ use super::permutations;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::attention::{HeadOrder, MOST_MASK, Mask};
-use crate::workload::binary::Function2;
+use crate::workload::binary::{Function2, broadcast};
 use crate::workload::dims::MAX_RANK;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
@@ -130,23 +130,23 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             _ => None,
         })
         .unwrap_or((1, batch));
+    let of = |kind| Attention {
+        b,
+        heads,
+        kv_heads: heads,
+        m,
+        n,
+        d,
+        dv,
+        causal: false,
+        mask: kind,
+        order: HeadOrder::HeadsFirst,
+    };
     if !computed.is_empty() {
         let constants =
             masks.into_iter().map(|(tensor, shape, factor)| (Term::Constant(scaled(&tensor, factor)), shape));
         let (terms, sums): (Vec<Term>, Vec<Vec<i64>>) =
             constants.chain(computed.into_iter().map(|(id, shape)| (Term::Value(id), shape))).unzip();
-        let of = |kind| Attention {
-            b,
-            heads,
-            kv_heads: heads,
-            m,
-            n,
-            d,
-            dv,
-            causal: false,
-            mask: kind,
-            order: HeadOrder::HeadsFirst,
-        };
         let (kind, shape) = computed_mask(program, &terms, &sums, &of(Mask::Each))?;
         return Some(Found {
             of: of(kind),
@@ -187,9 +187,14 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         };
         add(mask.get_or_insert(vec![0.0; elements as usize]), &constant, shape, factor)?;
     }
-    let of =
-        Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind, order: HeadOrder::HeadsFirst };
-    Some(Found { of, q: *q, factor, k, v: last.operands[1], mask: mask.map_or(MaskOf::Nothing, MaskOf::Constant) })
+    Some(Found {
+        of: of(kind),
+        q: *q,
+        factor,
+        k,
+        v: last.operands[1],
+        mask: mask.map_or(MaskOf::Nothing, MaskOf::Constant),
+    })
 }
 
 /// The softmax whose weights a value is. Exporters write 0 where these are NaN, as they are where no key is seen: so is attention.
@@ -237,13 +242,6 @@ fn shape_of<'a>(program: &'a Program, term: &'a Term) -> &'a [i64] {
     }
 }
 
-/// The shape that two shapes that go together have in their sum.
-fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
-    let rank = a.len().max(b.len());
-    let at = |shape: &[i64], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
-    (0..rank).map(|i| at(a, i).max(at(b, i))).collect()
-}
-
 /// The kind of mask that terms are together, whose sums with the scores have these shapes, and their own shape, as long as the mask's.
 /// It is repeated along its extents of 1.
 fn computed_mask(program: &Program, terms: &[Term], sums: &[Vec<i64>], of: &Attention) -> Option<(Mask, Vec<i64>)> {
@@ -271,13 +269,9 @@ fn computed_mask(program: &Program, terms: &[Term], sums: &[Vec<i64>], of: &Atte
         [1, _] => Mask::Heads,
         _ => Mask::Each,
     };
-    let shape = match kind {
-        Mask::Shared => vec![*rows, *columns],
-        Mask::Heads => vec![outer[1], *rows, *columns],
-        _ => vec![outer[0], outer[1], *rows, *columns],
-    };
-    let elements = Attention { mask: kind, ..*of }.mask_shape()?.iter().product::<i64>();
-    (elements <= MOST_MASK).then_some((kind, shape))
+    let extents = Attention { mask: kind, ..*of }.mask_shape()?;
+    let shape = [outer[0], outer[1], *rows, *columns][4 - extents.len()..].to_vec();
+    (extents.iter().product::<i64>() <= MOST_MASK).then_some((kind, shape))
 }
 
 /// Adds a constant times a factor to a mask; `shape` is what it broadcasts to.

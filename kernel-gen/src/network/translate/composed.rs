@@ -204,8 +204,7 @@ pub(super) fn cumulative_sum(b: &mut Builder, node: &Node, x: &[Option<ValueId>]
     back.insert(at, shape.len() - 1);
     let last = permuted(b, input, &order)?;
     let (turned, rows) = (b.shape(last), shape.iter().product::<i64>() / n.max(1));
-    let is_integer = b.is_integer(input) || b.constant(input).is_some_and(|constant| constant.is_integer());
-    let y = if is_integer {
+    let y = if b.holds_integers(input) {
         // Each term of each sum, or 0: integers stay integers.
         let terms = of_places(b, &[n, n], |index| i64::from(is_in(index[1], index[0])))?;
         let each = b.view(last, &[rows, 1, n])?;
@@ -237,8 +236,7 @@ pub(super) fn triangle(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
         i64::from(if upper { right >= k } else { right <= k })
     };
     let mask = of_places(b, &[rows, columns], stays)?;
-    let integers = b.is_integer(input) || b.constant(input).is_some_and(|constant| constant.is_integer());
-    let zero = if integers { integer(b, 0) } else { float(b, 0.0) };
+    let zero = if b.holds_integers(input) { integer(b, 0) } else { float(b, 0.0) };
     choose(b, node, &[Some(mask), Some(input), Some(zero)])
 }
 
@@ -251,7 +249,7 @@ pub(super) fn diagonal(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
     };
     let k = node.integer("k", 0);
     let y = of_places(b, &[rows, columns], |index| i64::from(index[1] - index[0] == k))?;
-    let is_integer = b.constant(input).map_or(b.is_integer(input), |constant| constant.is_integer());
+    let is_integer = b.holds_integers(input);
     let floats = node.attributes.get("dtype").map_or(!is_integer, |_| shape::is_float(node.integer("dtype", 1)));
     Ok(if floats { b.numbers(y) } else { y })
 }

@@ -208,8 +208,7 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
 
 /// A power of which one operand or both are computed integers: an integer, if the base is.
 fn power_of_integers(b: &mut Builder, x: ValueId, y: ValueId) -> Result<ValueId, Fault> {
-    let [of_integers, by_integers] =
-        [x, y].map(|id| b.is_integer(id) || b.constant(id).is_some_and(|constant| constant.is_integer()));
+    let [of_integers, by_integers] = [x, y].map(|id| b.holds_integers(id));
     let (base, exponent) = (b.as_floats(x)?, b.as_floats(y)?);
     let mut power = binary(b, "pow", base, exponent)?;
     if of_integers && by_integers {

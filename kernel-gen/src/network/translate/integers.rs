@@ -17,6 +17,11 @@ impl Builder {
         self.constant(id).is_none() && matches!(dtype, DType::I32 | DType::I64) && !is_sum()
     }
 
+    /// Whether a value holds integers, be it a constant or computed.
+    pub(super) fn holds_integers(&self, id: ValueId) -> bool {
+        self.constant(id).map_or_else(|| self.is_integer(id), |constant| constant.is_integer())
+    }
+
     /// Lets a step that gives indices in 64 bits give them in 32, which is what others take.
     pub(super) fn narrow(&mut self, id: ValueId) {
         let root = self.program.root(id);
