@@ -139,6 +139,15 @@ struct Cut {
     max: i64,
 }
 
+/// A cut of a variable's values by which a block is cut, and the variables by which its parts are.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    var: VarId,
+    cut: Cut,
+    source: Source,
+    then: &'a [VarId],
+}
+
 impl Partition {
     fn block(&mut self, stmts: Vec<Stmt>, ranges: &Ranges) -> Vec<Stmt> {
         let mut ranges = ranges.clone();
@@ -198,8 +207,9 @@ impl Partition {
                         return;
                     }
                     // Blocks of a grid keep to one path: a second copy of a block's code would have its own shared memory.
+                    let by = By { var: l.var, cut, source, then: &[] };
                     if l.kind == LoopKind::Parallel
-                        && let Some(body) = self.branch(l.var, cut, &l.body, &inside, source)
+                        && let Some(body) = self.branch(by, &l.body, &inside, true)
                     {
                         out.push(Stmt::For(For { body, ..l }));
                         return;
@@ -209,28 +219,31 @@ impl Partition {
                 LoopKind::Thread(_) | LoopKind::VThread | LoopKind::FragmentRow | LoopKind::FragmentCol => {}
             }
         }
-        let mut l = l;
-        if !self.in_block
-            && !steps
-            && !is_hardware(l.kind)
-            && let Some((atom, var, cut)) = self.atom_cut(&l, &inside)
-        {
-            let body = replace(std::mem::take(&mut l.body), &atom, var);
-            let mut named = inside.clone();
-            named.insert(var, cut.min, cut.max);
-            let rest = match self.branch(var, cut, &body, &named, Source::Guard) {
-                Some(branches) => branches,
-                None => self.block(body, &named),
-            };
-            l.body = std::iter::once(Stmt::Let { var, value: atom }).chain(rest).collect();
-            out.push(Stmt::For(l));
-            return;
+        let (mut l, mut names, mut vars) = (l, vec![], vec![]);
+        if !self.in_block && !steps && !is_hardware(l.kind) {
+            while let Some((atom, var, cut)) = self.atom_cut(&l, &inside) {
+                l.body = replace(l.body, &atom, var);
+                inside.insert(var, cut.min, cut.max);
+                names.push(Stmt::Let { var, value: atom });
+                vars.push(var);
+            }
         }
         let around = self.in_block;
         self.in_block |= is_hardware(l.kind);
-        l.body = self.block(l.body, &inside);
+        names.extend(self.cut_by(&vars, l.body, &inside, true));
+        l.body = names;
         self.in_block = around;
         out.push(Stmt::For(l));
+    }
+
+    /// The block with what each variable's guards decide under conditionals, one variable after the other, as far as the
+    /// allowance goes.
+    fn cut_by(&mut self, vars: &[VarId], block: Vec<Stmt>, ranges: &Ranges, is_whole: bool) -> Vec<Stmt> {
+        let Some((var, then)) = vars.split_first() else { return self.block(block, ranges) };
+        let source = Source::Guard;
+        let cut = find_cut(&block, *var, ranges, source);
+        let cut = cut.and_then(|cut| self.branch(By { var: *var, cut, source, then }, &block, ranges, is_whole));
+        cut.unwrap_or_else(|| self.cut_by(then, block, ranges, is_whole))
     }
 
     /// The pieces of a loop, unless they are too much code.
@@ -266,25 +279,26 @@ impl Partition {
         (cut.high <= cut.max && rest.is_empty()).then(|| For { extent: cut.high, ..l.clone() })
     }
 
-    /// The body with what the cut decides once for each part of the variable's values, under conditionals, unless that is too
-    /// much code. What the cut decides nothing in stays single, between the conditionals.
-    fn branch(&mut self, var: VarId, cut: Cut, body: &[Stmt], ranges: &Ranges, source: Source) -> Option<Vec<Stmt>> {
-        let share = |s: &Stmt| Share::of(s, var, ranges, source);
-        let runs = match body.iter().all(|s| is_name(s) || share(s) == Share::All) {
+    /// The block with what the cut decides once for each part of the variable's values, under conditionals, unless that is
+    /// too much code. What the cut decides nothing in stays single, between the conditionals. Behind a block that is
+    /// `is_whole` nothing uses its names.
+    fn branch(&mut self, by: By, block: &[Stmt], ranges: &Ranges, is_whole: bool) -> Option<Vec<Stmt>> {
+        let share = |s: &Stmt| Share::of(s, by.var, ranges, by.source);
+        let runs = match is_whole && block.iter().all(|s| is_name(s) || share(s) == Share::All) {
             // Each part has buffers of its own, which may be smaller.
-            true => vec![Run::Cut(size_of(body), self.parts(var, cut, body, ranges))],
-            false => self.runs(var, cut, body, ranges, source),
+            true => vec![Run::Cut(size_of(block), self.parts(by, block, ranges))],
+            false => self.runs(by, block, ranges),
         };
-        self.grow(runs.iter().map(Run::growth).sum(), source).then(|| self.join(var, cut, runs))
+        self.grow(runs.iter().map(Run::growth).sum(), by.source).then(|| self.join(by, runs))
     }
 
     /// The block cut up into what a cut decides something in and what it does not.
-    fn runs(&mut self, var: VarId, cut: Cut, block: &[Stmt], ranges: &Ranges, source: Source) -> Vec<Run> {
+    fn runs(&mut self, by: By, block: &[Stmt], ranges: &Ranges) -> Vec<Run> {
         let mut inside = ranges.clone();
         let (mut runs, mut rest) = (vec![], block);
         while let Some(first) = rest.first() {
-            let share = Share::of(first, var, &inside, source);
-            let alike = rest.iter().take_while(|s| Share::of(s, var, &inside, source) == share);
+            let share = Share::of(first, by.var, &inside, by.source);
+            let alike = rest.iter().take_while(|s| Share::of(s, by.var, &inside, by.source) == share);
             let count = if share == Share::Inside { 1 } else { alike.count() };
             let (stmts, behind) = rest.split_at(count);
             runs.push(match (share, first) {
@@ -292,9 +306,9 @@ impl Partition {
                 (Share::Inside, Stmt::For(l)) => {
                     let mut around = inside.clone();
                     around.insert_loop(l);
-                    Run::Loop(For { body: vec![], ..l.clone() }, self.runs(var, cut, &l.body, &around, source))
+                    Run::Loop(For { body: vec![], ..l.clone() }, self.runs(by, &l.body, &around))
                 }
-                _ => Run::Cut(size_of(stmts), self.parts(var, cut, stmts, &inside)),
+                _ => Run::Cut(size_of(stmts), self.parts(by, stmts, &inside)),
             });
             for s in stmts {
                 if let Stmt::Let { var, value } = s
@@ -309,20 +323,20 @@ impl Partition {
     }
 
     /// The block of which these are the runs.
-    fn join(&mut self, var: VarId, cut: Cut, runs: Vec<Run>) -> Vec<Stmt> {
+    fn join(&mut self, by: By, runs: Vec<Run>) -> Vec<Stmt> {
         let mut out = vec![];
         for run in runs {
             match run {
-                Run::Same(stmts, ranges) => out.extend(self.block(stmts, &ranges)),
-                Run::Loop(l, runs) => out.push(Stmt::For(For { body: self.join(var, cut, runs), ..l })),
-                Run::Cut(_, parts) => out.push(self.choose(var, cut, parts)),
+                Run::Same(stmts, ranges) => out.extend(self.cut_by(by.then, stmts, &ranges, false)),
+                Run::Loop(l, runs) => out.push(Stmt::For(For { body: self.join(by, runs), ..l })),
+                Run::Cut(_, parts) => out.push(self.choose(by, parts)),
             }
         }
         out
     }
 
     /// Statements once for each part of the variable's values.
-    fn parts(&mut self, var: VarId, cut: Cut, stmts: &[Stmt], ranges: &Ranges) -> Parts {
+    fn parts(&mut self, By { var, cut, .. }: By, stmts: &[Stmt], ranges: &Ranges) -> Parts {
         let mut part = |first: i64, last: i64, copy: bool| {
             let mut within = ranges.clone();
             within.insert(var, first, last);
@@ -340,10 +354,11 @@ impl Partition {
     }
 
     /// A conditional that runs the part for the variable's value.
-    fn choose(&mut self, var: VarId, cut: Cut, parts: Parts) -> Stmt {
+    fn choose(&mut self, By { var, cut, then: others, .. }: By, parts: Parts) -> Stmt {
         let Parts { middle, below, above } = parts;
-        let then = self.block(middle.0, &middle.1);
-        let [below, above] = [below, above].map(|part| part.map(|(stmts, ranges)| self.block(stmts, &ranges)));
+        let mut part = |(stmts, ranges): (_, Ranges)| self.cut_by(others, stmts, &ranges, true);
+        let then = part(middle);
+        let [below, above] = [below, above].map(|edge| edge.map(&mut part));
         let (over_low, under_high) = (Expr::Int(cut.low).le(Expr::Var(var)), Expr::Var(var).lt(cut.high));
         match (below, above) {
             (None, above) => Stmt::If { cond: under_high, then, otherwise: above.unwrap_or_default() },

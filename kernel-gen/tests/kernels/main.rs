@@ -84,6 +84,7 @@ mod verify_templates;
 mod via_nhwc;
 mod wgmma_knobs;
 mod wgmma_tf32;
+mod whole_vectors;
 mod winograd;
 mod winograd_cuda;
 mod winograd_fused;
