@@ -87,6 +87,17 @@ impl Cpu {
         Ok(Cpu { inner: Arc::clone(&self.inner), isa })
     }
 
+    /// So many devices of one thread each, with a workspace each.
+    pub(crate) fn alone(&self, count: usize) -> Vec<Cpu> {
+        let one = || Inner { threads: Threads::One, arena: Arena::default() };
+        (0..count).map(|_| Cpu { inner: Arc::new(one()), isa: self.isa }).collect()
+    }
+
+    /// A device of one thread with the level of another one.
+    pub(crate) fn like(&self, other: &Cpu) -> Cpu {
+        Cpu { inner: Arc::clone(&self.inner), isa: other.isa }
+    }
+
     /// The instruction set level that kernels are picked for.
     pub fn isa(&self) -> Isa {
         self.isa

@@ -26,9 +26,9 @@ pub(crate) mod sealed {
 /// round_trip(&Cpu::new())?;
 /// # Ok::<(), kernel_gen_runtime::Error>(())
 /// ```
-pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
+pub trait Device: sealed::Sealed + fmt::Debug + Send + Sync + Sized + 'static {
     /// An owned array in the device's memory.
-    type Tensor<T: Element, S: Shape>: Input<Self, Elem = T, Shape = S> + Output<Self> + fmt::Debug;
+    type Tensor<T: Element, S: Shape>: Input<Self, Elem = T, Shape = S> + Output<Self> + fmt::Debug + Send + Sync;
     /// A borrowed array whose shape is known at run time, for the `_dyn` forms.
     type DynView<'a, T: Element>
     where
@@ -44,7 +44,7 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
         Self: 'a;
     /// A weight in the layout that a kernel wants.
     #[doc(hidden)]
-    type Packed: fmt::Debug;
+    type Packed: fmt::Debug + Send + Sync;
 
     /// An array of zeros in the device's memory.
     ///
@@ -89,6 +89,21 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// A view to write to as an argument.
     #[doc(hidden)]
     fn write_arg<'a, T: Element>(&'a self, view: Self::DynViewMut<'a, T>) -> Result<DynArg<'a, Self>>;
+    /// Devices of one thread each, on which parts of this one's work run at the same time: at most so many, and none where
+    /// one after the other is as fast.
+    #[doc(hidden)]
+    fn apart(&self, most: usize) -> Vec<Self> {
+        let _ = most;
+        vec![]
+    }
+    /// Runs `body(at, device, image)` for images from the first on, several at a time, each on the device of its place among
+    /// those that [`Device::apart`] made; what has the same place runs one after the other. It runs as many as the
+    /// threads have equally many of, and says how many.
+    #[doc(hidden)]
+    fn run_apart(&self, apart: &[Self], images: usize, body: &(dyn Fn(usize, &Self, usize) + Sync)) -> usize {
+        let _ = (apart, images, body);
+        0
+    }
     /// Does what the first launch of an entry would do once.
     #[doc(hidden)]
     fn preload(&self, entry: &'static Entry) -> Result<()>;

@@ -1,12 +1,13 @@
 //! What generated networks link: the file of their weights, and the report of their launches.
 
-use crate::dispatch::DynArg;
+use crate::dispatch::{Arg, DynArg};
 use crate::report::{Row, table};
 use crate::{Device, Element, Error, Report, Result, Shape, Tensor};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// What a file of weights begins with.
 const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
@@ -94,6 +95,81 @@ fn check(head: &[u8], bytes: u64, mark: u64, length: u64) -> std::result::Result
         return Err(format!("there are {bytes} bytes of {length}"));
     }
     Ok(())
+}
+
+/// What lies between the steps of a network whose images run one by one, for each image that runs at the same time as others.
+/// Generated code makes it.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Lanes<D: Device, L> {
+    lanes: Vec<Mutex<L>>,
+    apart: Vec<D>,
+}
+
+/// Arguments that all threads of a device take parts of.
+struct Ports<'a, D: Device, const P: usize>([(Arg<'a, D>, bool); P]);
+
+// SAFETY: a device that runs bodies on several threads, the CPU, has addresses for pointers, and what is behind them belongs to
+// the caller of `Lanes::run` while it runs; `of` answers for who uses which part.
+unsafe impl<D: Device, const P: usize> Sync for Ports<'_, D, P> {}
+
+impl<'a, D: Device, const P: usize> Ports<'a, D, P> {
+    /// The arguments of one image.
+    ///
+    /// # Safety
+    /// Those of an image are used once at a time.
+    unsafe fn of(&self, image: usize, images: usize) -> [Arg<'_, D>; P] {
+        std::array::from_fn(|i| {
+            let (arg, has_images) = &self.0[i];
+            // SAFETY: the caller's promise; what has no part for each image is only read.
+            if *has_images { unsafe { arg.of_image(image, images) } } else { arg.again() }
+        })
+    }
+}
+
+impl<D: Device, L: Send> Lanes<D, L> {
+    /// Memory for so many images at most, of which a device runs some at the same time.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub fn new(dev: &D, images: usize, make: impl Fn() -> Result<L>) -> Result<Lanes<D, L>> {
+        let apart = dev.apart(images);
+        let lanes = (0..apart.len().max(1)).map(|_| make().map(Mutex::new)).collect::<Result<_>>()?;
+        Ok(Lanes { lanes, apart })
+    }
+
+    /// Memory for one image, or for several that run together.
+    pub fn first(&mut self) -> &mut L {
+        self.lanes[0].get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `run` for each image with its parts of the arguments, of which each says whether it has a part for each. As many
+    /// images run at the same time as there are threads; those that are left over have all threads each.
+    ///
+    /// # Errors
+    /// The first that a call gave.
+    pub fn run<const P: usize>(
+        &mut self,
+        dev: &D,
+        images: usize,
+        ports: [(Arg<'_, D>, bool); P],
+        run: impl Fn(&D, &mut L, [Arg<'_, D>; P]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let ports = Ports(ports);
+        let error = Mutex::new(None);
+        let done = dev.run_apart(&self.apart, images, &|at, dev, image| {
+            let mut lane = self.lanes[at].lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: each image has its turn once.
+            let result = run(dev, &mut lane, unsafe { ports.of(image, images) });
+            if let Err(wrong) = result {
+                error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(wrong);
+            }
+        });
+        error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)?;
+        let lane = self.first();
+        // SAFETY: as above.
+        (done..images).try_for_each(|image| run(dev, lane, unsafe { ports.of(image, images) }))
+    }
 }
 
 /// An input or a result of a network whose shapes vary. Generated code makes it.
@@ -241,6 +317,63 @@ mod tests {
         bytes.resize(64, 0);
         bytes.extend(floats.iter().flat_map(|v| v.to_le_bytes()));
         bytes
+    }
+
+    /// Doubles images of two numbers, and adds what all share.
+    fn doubled(dev: &Cpu, images: usize, wrong: Option<usize>) -> (Vec<f32>, Result<()>) {
+        let mut lanes = Lanes::new(dev, images, || Ok(vec![0.0f32; 2])).unwrap();
+        let x: Vec<f32> = (0..2 * images).map(|i| i as f32).collect();
+        let (shared, mut y) = ([0.5f32], vec![0.0f32; 2 * images]);
+        let ports = [(Arg::read(&x), true), (Arg::read(&shared), false), (Arg::write(&mut y), true)];
+        let ran = lanes.run(dev, images, ports, |_, lane, [x, shared, mut y]| {
+            assert_eq!((x.elements, shared.elements, y.elements, shared.writable), (2, 1, 2, false));
+            let y = y.again_mut();
+            // SAFETY: the arguments have these types and sizes, and `y` is this call's.
+            let (x, shared, y) = unsafe {
+                let y = std::slice::from_raw_parts_mut(y.pointer.cast::<f32>(), 2);
+                (std::slice::from_raw_parts(x.pointer.cast::<f32>(), 2), *shared.pointer.cast::<f32>(), y)
+            };
+            lane.iter_mut().zip(x).for_each(|(lane, x)| *lane = 2.0 * x);
+            std::thread::yield_now();
+            y.iter_mut().zip(&*lane).for_each(|(y, lane)| *y = lane + shared);
+            match wrong {
+                Some(image) if x[0] == (2 * image) as f32 => Err(Error::OutOfMemory { bytes: image }),
+                _ => Ok(()),
+            }
+        });
+        (y, ran)
+    }
+
+    #[test]
+    fn images_run_once_each_on_any_number_of_threads() {
+        for threads in 1..5 {
+            let dev = Cpu::with_threads(threads);
+            for images in 0..12 {
+                let expected: Vec<f32> = (0..2 * images).map(|i| 2.0 * i as f32 + 0.5).collect();
+                let (found, ran) = doubled(&dev, images, None);
+                assert!(ran.is_ok() && found == expected, "{threads} threads, {images} images: {found:?}");
+                for wrong in 0..images {
+                    let error = doubled(&dev, images, Some(wrong)).1.unwrap_err();
+                    assert!(matches!(error, Error::OutOfMemory { bytes } if bytes == wrong), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_of_other_threads_or_level_runs_what_another_one_loaded() {
+        let mut lanes = Lanes::new(&Cpu::with_threads(2), 8, || Ok(())).unwrap();
+        for threads in [1, 2, 3] {
+            let dev = Cpu::with_threads(threads).with_isa(crate::Isa::detect()).unwrap();
+            let done = std::sync::atomic::AtomicUsize::new(0);
+            let ran = lanes.run(&dev, 7, [], |own, (), []| {
+                assert_eq!(own.isa(), dev.isa());
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            });
+            ran.unwrap();
+            assert_eq!(done.into_inner(), 7);
+        }
     }
 
     #[test]

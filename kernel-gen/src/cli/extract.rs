@@ -4,7 +4,7 @@ use super::output::{Failure, Output, write_new};
 use crate::diagnostic::Size;
 use crate::emit::rust::rust_name;
 use crate::ir::DType;
-use crate::network::{Network, Task, Wanted};
+use crate::network::{Batch, Network, Task, Wanted};
 use crate::workload::ConvLayout;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ fn layout(text: &str) -> Result<ConvLayout, String> {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let Arguments { model, inputs, .. } = arguments;
-    let wanted = Wanted { dtype: arguments.dtype, layout: arguments.layout };
+    let wanted = Wanted { dtype: arguments.dtype, layout: arguments.layout, images: Batch::Together };
     let sizes = |shape: &[i64]| shape.iter().copied().map(Size::one).collect::<Vec<Size>>();
     let inputs: BTreeMap<String, Vec<Size>> = inputs.iter().map(|(name, shape)| (name.clone(), sizes(shape))).collect();
     let stem = model.file_stem().map_or("network".into(), |stem| stem.to_string_lossy());

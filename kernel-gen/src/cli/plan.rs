@@ -31,6 +31,7 @@ pub(super) fn explain(
         json!({
             "inputs": shapes.collect::<serde_json::Map<String, Json>>(),
             "units": plan.units.as_ref().map(|units| [units.least, units.most]),
+            "one_by_one": plan.apart.as_ref().map(|apart| [apart.least, apart.most]),
             "passes": plan.passes,
             "launches": program.steps.len(),
             "slots": plan.memory.slots.len(),
@@ -75,9 +76,11 @@ fn describe(plans: &Json) -> String {
 
 fn describe_plan(text: &mut String, plan: &Json) {
     let inputs = plan["inputs"].as_object().into_iter().flatten().map(|(name, shape)| format!("{name} {shape}"));
-    let units = match &plan["units"] {
-        Json::Null => String::new(),
-        units => format!(", {} to {} images (each step as for {1} alone)", units[0], units[1]),
+    let units = match (&plan["units"], &plan["one_by_one"]) {
+        (Json::Null, Json::Null) => String::new(),
+        (Json::Null, images) if images[0] == images[1] => format!(", {} images one by one", images[0]),
+        (Json::Null, images) => format!(", {} to {} images one by one", images[0], images[1]),
+        (units, _) => format!(", {} to {} images (each step as for {1} alone)", units[0], units[1]),
     };
     let inputs: Vec<String> = inputs.collect();
     let _ = writeln!(text, "{}{units}: {} launches", inputs.join(", "), plan["launches"]);

@@ -241,16 +241,27 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     let (shared, own) = slots(&network.plans);
     let plan = |(i, plan): (usize, &Plan)| {
         let program = &plan.program;
-        let port = |(name, id): &(String, ValueId)| {
+        let together = plan.units.as_ref().map(|units| (units.least, units.most));
+        let apart = plan.apart.as_ref().map(|apart| (apart.least, apart.most));
+        let units = together.or(apart).filter(|(least, most)| least < most);
+        let port = |(name, id): &(String, ValueId), has_images: bool| {
             let value = &program.values[*id];
-            let shape = if value.shape.is_empty() { vec![1] } else { value.shape.clone() };
-            let varies = plan.units.as_ref().is_some_and(|units| units.varies[*id]);
-            Port { name: name.clone(), shape, varies, dtype: value.dtype }
+            let mut shape = if value.shape.is_empty() { vec![1] } else { value.shape.clone() };
+            if let Some((_, most)) = apart.filter(|_| has_images) {
+                shape[0] = most;
+            }
+            let varies = units.is_some() && has_images;
+            Port { name: name.clone(), shape, varies, apart: apart.is_some() && has_images, dtype: value.dtype }
         };
+        let varies = |id: ValueId| plan.units.as_ref().is_some_and(|units| units.varies[id]);
+        let has_images = |i: usize, id: ValueId| plan.apart.as_ref().map_or(varies(id), |apart| apart.inputs[i]);
+        let inputs = program.inputs.iter().enumerate().map(|(i, input)| port(input, has_images(i, input.1)));
+        let outputs = program.outputs.iter().map(|output| port(output, apart.is_some() || varies(output.1)));
         PlanItem {
-            inputs: program.inputs.iter().map(port).collect(),
-            outputs: program.outputs.iter().map(port).collect(),
-            units: plan.units.as_ref().map(|units| (units.least, units.most)),
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            units,
+            apart: apart.map(|(_, most)| most),
             steps: steps(network, plan, &places[i], &own[i]),
         }
     };
@@ -306,7 +317,7 @@ mod tests {
         let plan = |slots: &[(DType, i64)]| {
             let slots = slots.iter().map(|(dtype, elements)| Slot { dtype: *dtype, elements: *elements }).collect();
             let memory = Memory { slots, places: vec![] };
-            Plan { program: Program::default(), units: None, memory, step_tasks: vec![], passes: vec![] }
+            Plan { program: Program::default(), units: None, apart: None, memory, step_tasks: vec![], passes: vec![] }
         };
         let plans = [
             plan(&[(DType::F32, 10), (DType::U8, 7), (DType::F32, 30)]),

@@ -27,4 +27,18 @@ pub struct Wanted {
     pub dtype: Option<DType>,
     /// The order of the dimensions of images; [`Form::of`] the type if nobody says.
     pub layout: Option<ConvLayout>,
+    /// How several images run.
+    pub images: Batch,
+}
+
+/// How several images run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Batch {
+    /// Each launch computes all of them.
+    #[default]
+    Together,
+    /// One by one, if they do not depend on each other and CPUs are faster so.
+    Faster,
+    /// One by one; a model of which they depend on each other is refused.
+    Apart,
 }

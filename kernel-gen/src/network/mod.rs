@@ -7,6 +7,7 @@
 //! [`Network::load`] reads the file, `translate` makes steps of its nodes, the passes of `passes` change them, and [`Memory`] says
 //! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
 
+mod apart;
 mod few_bits;
 mod form;
 mod memory;
@@ -22,7 +23,8 @@ mod translate;
 mod units;
 mod wire;
 
-pub use form::{Form, Wanted};
+pub use apart::Apart;
+pub use form::{Batch, Form, Wanted};
 pub use memory::{Memory, Place, Slot};
 pub use problem::Problem;
 pub use program::{Program, Said, Source, Step, Value, ValueId};
@@ -33,6 +35,7 @@ pub use units::Units;
 
 use crate::diagnostic::Size;
 use crate::workload::ConvLayout;
+use apart::Images;
 use model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,8 +58,10 @@ pub struct Network {
 pub struct Plan {
     /// Its steps, and the values between them.
     pub program: Program,
-    /// Present if the number of images is known when it runs; the program is that of the most.
+    /// Present if the number of images is known when it runs and they run together; the program is that of the most.
     pub units: Option<Units>,
+    /// Present if images run one by one; the program is that of one.
+    pub apart: Option<Apart>,
     /// Where the values lie.
     pub memory: Memory,
     /// The task of each step.
@@ -85,7 +90,7 @@ impl Network {
         let form = Form { layout: wanted.layout.unwrap_or(usual.layout), ..usual };
         let mut network = Network { plans: vec![], tasks: vec![], form, files: BTreeSet::new() };
         for inputs in shapes {
-            network.add_model(name, &model, inputs)?;
+            network.add_model(name, &model, inputs, wanted.images)?;
         }
         Ok(Network { files: model.files, ..network })
     }
@@ -94,7 +99,7 @@ impl Network {
     pub fn of(name: &str, mut program: Program, form: Form) -> Network {
         let mut network = Network { plans: vec![], tasks: vec![], form, files: BTreeSet::new() };
         let passes = passes::run(&mut program, form);
-        network.add(name, program, passes, None);
+        network.add(name, program, passes, Runs::default());
         network
     }
 
@@ -104,48 +109,95 @@ impl Network {
         name: &str,
         model: &Model,
         inputs: &BTreeMap<String, Vec<Size>>,
+        batch: Batch,
     ) -> Result<(), Vec<Problem>> {
-        let translated = |units: Option<i64>| {
-            let number = |size: &Size| units.filter(|_| size.is_range()).unwrap_or(size.most);
-            let shapes = inputs.iter().map(|(name, shape)| (name.clone(), shape.iter().map(number).collect()));
-            translate::translate(model, &shapes.collect())
+        let images = Images::of(inputs);
+        let translated = |number: Option<i64>| match (images, number) {
+            (Some(images), Some(number)) => translate::translate(model, &images.replaced(inputs, number)),
+            _ => translate::translate(model, &most_of(inputs)),
         };
         let whole = translated(None)?;
         let mut program = whole.clone();
-        let passes = passes::run(&mut program, self.form);
-        let units = match inputs.values().flatten().find(|size| size.is_range()) {
-            None => None,
-            Some(Size { least, most }) => {
-                let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
-                // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
-                let numbers = BTreeSet::from([most - 1, *least.max(&2)]);
-                let numbers = numbers.into_iter().filter(|number| *number > 1 && number != most);
-                let mut others = numbers
-                    .map(|number| Ok::<_, Vec<Problem>>((number, of(number)?)))
-                    .collect::<Result<Vec<_>, _>>()?;
-                if others.is_empty() {
-                    others.push(match of(most + 1) {
-                        Ok(program) => (most + 1, program),
-                        Err(_) => (1, of(1)?),
-                    });
-                }
-                let known = others.iter().find(|(number, _)| number == least).map(|(_, program)| program.clone());
-                let smallest = known.map_or_else(|| of(*least), Ok)?;
-                others.iter_mut().for_each(|(_, program)| drop(passes::run(program, self.form)));
-                let ends = units::Ends { largest: &whole, smallest: &smallest };
-                Some(Units::of((*least, *most), &program, &others, &ends)?)
+        let mut passes = passes::run(&mut program, self.form);
+        let is_range = images.is_some_and(|images| images.least < images.most);
+        let units = images.filter(|_| is_range || batch != Batch::Together);
+        let units = units.map(|images| vary(images, (&whole, &program), &translated, self.form)).transpose();
+        let units = if is_range { Ok(units?) } else { units };
+        let apart = match (images, &units) {
+            _ if batch == Batch::Together => None,
+            (Some(images), Ok(Some(units))) => Some(Apart::of(images, units, &program)),
+            (_, Err(problems)) => {
+                let depend = |first: &Problem| format!("{}: {}", first.place, first.cause);
+                Some(Err(problems.first().map(depend).unwrap_or_default()))
             }
+            _ => None,
         };
-        self.add(name, program, passes, units);
+        let slower = |one: &Program| if batch == Batch::Faster { apart::slower(one) } else { None };
+        match apart.map(|apart| apart.and_then(|(apart, one)| slower(&one).map_or(Ok((apart, one)), Err))) {
+            Some(Ok((apart, one))) => {
+                self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
+                return Ok(());
+            }
+            Some(Err(reason)) if batch == Batch::Apart => {
+                return Err(vec![Problem::of_file(
+                    format!("its images cannot run one by one: {reason}"),
+                    "leave `images` out: they run together",
+                )]);
+            }
+            Some(Err(reason)) => passes.push(format!("images stay together: {reason}")),
+            None => {}
+        }
+        let units = units.unwrap_or(None).filter(|_| is_range);
+        self.add(name, program, passes, Runs { units, apart: None });
         Ok(())
     }
 
     /// Plans memory and tasks of a program that went through the passes.
-    fn add(&mut self, name: &str, program: Program, passes: Vec<String>, units: Option<Units>) {
+    fn add(&mut self, name: &str, program: Program, passes: Vec<String>, Runs { units, apart }: Runs) {
         let memory = Memory::plan(&program);
-        let step_tasks = tasks::extract(name, &program, units.as_ref(), &mut self.tasks);
-        self.plans.push(Plan { program, units, memory, step_tasks, passes });
+        let times = apart.as_ref().map_or(1, |apart| apart.most);
+        let step_tasks = tasks::extract(name, &program, (units.as_ref(), times), &mut self.tasks);
+        self.plans.push(Plan { program, units, apart, memory, step_tasks, passes });
     }
+}
+
+/// How often a program runs, and for how many images.
+#[derive(Default)]
+struct Runs {
+    units: Option<Units>,
+    apart: Option<Apart>,
+}
+
+/// The shapes of inputs with the most images.
+fn most_of(inputs: &BTreeMap<String, Vec<Size>>) -> BTreeMap<String, Vec<i64>> {
+    inputs.iter().map(|(name, shape)| (name.clone(), shape.iter().map(|size| size.most).collect())).collect()
+}
+
+/// What varies of a program of the most images, whose form before the passes is `whole`. `translated` makes the model's
+/// with another number of them.
+fn vary(
+    Images { least, most }: Images,
+    (whole, program): (&Program, &Program),
+    translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
+    form: Form,
+) -> Result<Units, Vec<Problem>> {
+    let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
+    // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
+    let numbers = BTreeSet::from([most - 1, least.max(2)]);
+    let numbers = numbers.into_iter().filter(|number| *number > 1 && *number != most);
+    let mut others =
+        numbers.map(|number| Ok::<_, Vec<Problem>>((number, of(number)?))).collect::<Result<Vec<_>, _>>()?;
+    if others.is_empty() {
+        others.push(match of(most + 1) {
+            Ok(program) => (most + 1, program),
+            Err(_) => (1, of(1)?),
+        });
+    }
+    let known = others.iter().find(|(number, _)| *number == least).map(|(_, program)| program);
+    let known = known.or((least == most).then_some(whole)).cloned();
+    let smallest = known.map_or_else(|| of(least), Ok)?;
+    others.iter_mut().for_each(|(_, program)| drop(passes::run(program, form)));
+    Units::of((least, most), program, &others, &units::Ends { largest: whole, smallest: &smallest })
 }
 
 /// Puts one node where a model says one operator by several.

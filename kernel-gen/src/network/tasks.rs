@@ -27,20 +27,27 @@ pub struct Task {
     pub count: u32,
 }
 
-/// The task of each step of a program. Those that are new go behind those that the network's other programs have.
-pub(super) fn extract(network: &str, program: &Program, units: Option<&Units>, tasks: &mut Vec<Task>) -> Vec<usize> {
+/// The task of each step of a program that a run goes through so many times. Those that are new go behind those that the
+/// network's other programs have.
+pub(super) fn extract(
+    network: &str,
+    program: &Program,
+    (units, times): (Option<&Units>, i64),
+    tasks: &mut Vec<Task>,
+) -> Vec<usize> {
+    let times = u32::try_from(times).unwrap_or(u32::MAX);
     let mut task_of = |(i, step): (usize, &Step)| {
         let range = units.and_then(|units| units.ranges[i].clone());
         let same = |task: &Task| (&task.workload, task.slices, &task.range) == (&step.workload, step.slices, &range);
         if let Some(at) = tasks.iter().position(same) {
-            tasks[at].count += 1;
+            tasks[at].count = tasks[at].count.saturating_add(times);
             return at;
         }
         let function = function(network, step);
         let number = tasks.iter().filter(|task| task.function == function).count() + 1;
         let name = format!("{function}_{number}");
         let (workload, said) = (step.workload.clone(), step.said.clone());
-        tasks.push(Task { function, name, workload, said, slices: step.slices, range, count: 1 });
+        tasks.push(Task { function, name, workload, said, slices: step.slices, range, count: times });
         tasks.len() - 1
     };
     program.steps.iter().enumerate().map(&mut task_of).collect()

@@ -58,6 +58,19 @@ impl Data {
         }
     }
 
+    /// Whether these are the others again and again, to the bit.
+    pub(super) fn repeats(&self, of: &Data) -> bool {
+        let n = of.len().max(1);
+        match (self, of) {
+            (Data::Floats(a), Data::Floats(b)) => {
+                let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+                a.chunks(n).all(|part| part.iter().zip(b.iter()).all(same))
+            }
+            (Data::Integers(a), Data::Integers(b)) => a.chunks(n).all(|part| part.iter().eq(b.iter())),
+            _ => false,
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
@@ -97,6 +110,15 @@ impl Tensor {
     /// The same elements in another shape.
     pub fn with_shape(&self, shape: &[i64]) -> Tensor {
         Tensor { shape: shape.to_vec(), data: self.data.clone(), ..*self }
+    }
+
+    /// Its first elements, in a row.
+    pub(super) fn first(&self, n: usize) -> Tensor {
+        let data = match &self.data {
+            Data::Floats(all) => Data::Floats(all[..n].into()),
+            Data::Integers(all) => Data::Integers(all[..n].into()),
+        };
+        Tensor { shape: vec![n as i64], data, ..self.clone() }
     }
 
     /// Whether the elements are integers.

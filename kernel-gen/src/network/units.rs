@@ -177,7 +177,7 @@ fn same_steps(program: &Program, other: &Program) -> Result<(), String> {
 }
 
 /// The values that a run touches: roots before their views and parts.
-fn touched(program: &Program) -> Vec<ValueId> {
+pub(super) fn touched(program: &Program) -> Vec<ValueId> {
     let steps = program.steps.iter().flat_map(|step| step.operands.iter().chain([&step.output]));
     let ports = program.inputs.iter().chain(&program.outputs).map(|(_, id)| id);
     let mut all = vec![];

@@ -229,9 +229,10 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
         .map(|mut t| externs::read(&mut t, report, &mut names, cuda))
         .collect();
     let mut kernels: Vec<KernelSpec> = kernels.into_iter().collect::<Option<_>>().unwrap_or_default();
+    let on_cpus = cuda.is_some_and(<[_]>::is_empty);
     let mut networks = vec![];
     for mut table in root.tables(report, "network", "[[network]]") {
-        if let Some((network, more)) = network::read(&mut table, report, &mut names, file) {
+        if let Some((network, more)) = network::read(&mut table, report, &mut names, (file, on_cpus)) {
             networks.push(network);
             kernels.extend(more);
         }

@@ -8,7 +8,7 @@ use super::names::Names;
 use crate::diagnostic::{Found, Report, Size, Table};
 use crate::ir::DType;
 #[cfg(feature = "networks")]
-use crate::network::{Network, Task, Wanted};
+use crate::network::{Batch, Network, Task, Wanted};
 use crate::workload::ConvLayout;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,17 +48,27 @@ struct Header {
     shapes: Vec<Shapes>,
     dtype: Option<DType>,
     layout: Option<ConvLayout>,
+    images: Option<Images>,
+    on_cpus: bool,
     /// Where the model's path stands in the spec.
     span: Range<usize>,
     line: usize,
 }
 
-/// Reads a network, and its workloads as kernels of the spec. `file` is the spec's: the model's path counts from its folder.
+/// How several images run, if the spec says.
+#[derive(Clone, Copy)]
+enum Images {
+    Together,
+    Apart,
+}
+
+/// Reads a network, and its workloads as kernels of the spec, which is all for CPUs or not. `file` is the spec's: the model's
+/// path counts from its folder.
 pub(super) fn read(
     table: &mut Table<'_, '_>,
     report: &mut Report,
     names: &mut Names,
-    file: &str,
+    (file, on_cpus): (&str, bool),
 ) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
     let line = report.line(table.span().start);
     table.require(report, "name", "name = \"classifier\"");
@@ -73,13 +83,15 @@ pub(super) fn read(
     let dtype = table.choice(report, "dtype", &types).map(|found| found.value);
     let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
     let layout = table.choice(report, "layout", &layouts).map(|found| found.value);
+    let ways = [("together", Images::Together), ("apart", Images::Apart)];
+    let images = table.choice(report, "images", &ways).map(|found| found.value);
     table.finish(report);
     let (name, model) = (name?, model?);
     let path = Path::new(file).parent().unwrap_or(Path::new("")).join(model.value);
     // Without shapes the file is read all the same: it may be wrong, too.
     let is_whole = shapes.is_some();
     let shapes = shapes.unwrap_or_default();
-    load(report, names, Header { name, model: path, shapes, dtype, layout, span: model.span, line })
+    load(report, names, Header { name, model: path, shapes, dtype, layout, images, on_cpus, span: model.span, line })
         .filter(|_| is_whole)
 }
 
@@ -181,8 +193,15 @@ fn ranged(shapes: &Shapes) -> Vec<&String> {
 /// Makes steps of the model.
 #[cfg(feature = "networks")]
 fn load(report: &mut Report, names: &mut Names, header: Header) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let Header { name, model, shapes, dtype, layout, span, line } = header;
-    let network = Network::load(&name, &model, &shapes, Wanted { dtype, layout });
+    let Header { name, model, shapes, dtype, layout, images, on_cpus, span, line } = header;
+    let images = match images {
+        Some(Images::Together) => Batch::Together,
+        Some(Images::Apart) => Batch::Apart,
+        None if on_cpus => Batch::Faster,
+        // Launches of several images are what a GPU is fast with.
+        None => Batch::Together,
+    };
+    let network = Network::load(&name, &model, &shapes, Wanted { dtype, layout, images });
     let network = network.map_err(|problems| {
         for problem in problems {
             let separator = if problem.place.is_empty() { "" } else { ": " };

@@ -4,7 +4,7 @@ use crate::networks::{evaluate, inputs};
 use crate::random_network::{float, floats, info, int, integers, ints, model, node, random};
 use crate::sweep;
 use kernel_gen::diagnostic::Size;
-use kernel_gen::network::{Network, Plan, Problem, Program, Wanted, parse};
+use kernel_gen::network::{Batch, Network, Plan, Problem, Program, Wanted, parse};
 use kernel_gen::spec::Spec;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::collections::BTreeMap;
@@ -35,12 +35,23 @@ fn open(model: &mut ModelProto) -> Option<Vec<i64>> {
     Some(shape)
 }
 
-/// The network of a model for a range of images, by way of a file.
-fn load(model: &ModelProto, name: &str, (least, most): (i64, i64), rest: &[i64]) -> Result<Network, Vec<Problem>> {
+/// The network of a model for a range of images, or one number of them, by way of a file.
+fn load(model: &ModelProto, name: &str, images: (i64, i64), rest: &[i64]) -> Result<Network, Vec<Problem>> {
+    load_as(model, name, images, rest, Wanted::default())
+}
+
+/// The same in a form.
+fn load_as(
+    model: &ModelProto,
+    name: &str,
+    (least, most): (i64, i64),
+    rest: &[i64],
+    wanted: Wanted,
+) -> Result<Network, Vec<Problem>> {
     let file = std::env::temp_dir().join(format!("kernel-gen-units-{}-{name}.onnx", std::process::id()));
     std::fs::write(&file, model.write_buf().unwrap()).unwrap();
     let shape = [Size { least, most }].into_iter().chain(rest.iter().copied().map(Size::one)).collect();
-    let network = Network::load("net", &file, &[BTreeMap::from([("x".to_string(), shape)])], Wanted::default());
+    let network = Network::load("net", &file, &[BTreeMap::from([("x".to_string(), shape)])], wanted);
     std::fs::remove_file(&file).unwrap();
     network
 }
@@ -105,6 +116,58 @@ fn a_network_of_a_range_computes_what_the_model_computes_of_each_number_of_image
     assert!(made * 2 > count, "{made} of {count}: {refused:?}");
 }
 
+/// What a plan of one image computes of several, one after the other.
+fn one_by_one(network: &Network, given: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let plan = &network.plans[0];
+    let apart = plan.apart.as_ref().unwrap();
+    let mut results: Vec<Vec<f64>> = vec![vec![]; plan.program.outputs.len()];
+    for image in 0..apart.most as usize {
+        let part = |(all, has_images): (&Vec<f64>, &bool)| match has_images {
+            true => all.chunks(all.len() / apart.most as usize).nth(image).unwrap().to_vec(),
+            false => all.clone(),
+        };
+        let own: Vec<Vec<f64>> = given.iter().zip(&apart.inputs).map(part).collect();
+        let found = evaluate(&plan.program, &own, Some(network));
+        results.iter_mut().zip(found).for_each(|(all, own)| all.extend(own));
+    }
+    results
+}
+
+#[test]
+fn images_one_by_one_are_computed_as_together() {
+    let count = sweep::number("KERNEL_GEN_WORKLOADS", NETWORKS);
+    let first = sweep::number("KERNEL_GEN_SEED", 0);
+    let (mut made, mut refused) = (0, BTreeMap::<String, u64>::new());
+    let wanted = Wanted { images: Batch::Apart, ..Wanted::default() };
+    for seed in first..first + count {
+        let mut model = random(seed);
+        let shape = open(&mut model).unwrap();
+        let images = [2, 3, 5][(seed % 3) as usize];
+        let network = match load_as(&model, &format!("apart-{seed}"), (images, images), &shape[1..], wanted) {
+            Ok(network) => network,
+            Err(problems) => {
+                let kind = problems[0].cause.split(['[', '`']).next().unwrap_or_default().to_string();
+                *refused.entry(kind).or_default() += 1;
+                continue;
+            }
+        };
+        let plan = &network.plans[0];
+        let shapes = BTreeMap::from([("x".to_string(), [&[images], &shape[1..]].concat())]);
+        let program = parse(&model.write_buf().unwrap(), Path::new("/nowhere"), &shapes).unwrap();
+        let given = inputs(&program, seed);
+        let expected = evaluate(&program, &given, None);
+        for (i, (a, b)) in expected.iter().zip(&one_by_one(&network, &given)).enumerate() {
+            assert_eq!(a.len(), b.len(), "seed {seed}, result {i}");
+            let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
+            assert_eq!(wrong, None, "seed {seed}, {images} images, result {i}: {}", plan.program);
+        }
+        made += 1;
+    }
+    println!("of {count} networks {made} run images one by one; refused: {refused:?}");
+    assert!(made * 2 > count, "{made} of {count}: {refused:?}");
+}
+
 /// A model of nodes with an input of any number of images, 4x6x6 each, and a result `y`.
 fn of_nodes(nodes: Vec<NodeProto>, constants: Vec<TensorProto>) -> ModelProto {
     let (input, output) = (vec![info("x", &[-1, 4, 6, 6])], vec![info("y", &[1])]);
@@ -153,6 +216,92 @@ fn what_depends_on_another_image_or_on_their_number_is_refused() {
 }
 
 #[test]
+fn images_that_depend_on_each_other_stay_together() {
+    let reason = |name: &str, nodes: Vec<NodeProto>, constants: Vec<TensorProto>| {
+        let wanted = Wanted { images: Batch::Faster, ..Wanted::default() };
+        let network = load_as(&of_nodes(nodes, constants), name, (4, 4), &[4, 6, 6], wanted).unwrap();
+        assert_eq!(network.plans[0].apart, None, "{name}");
+        network.plans[0].passes.last().unwrap().clone()
+    };
+    let says =
+        |said: &str, what: &str| assert!(said.starts_with("images stay together: ") && said.ends_with(what), "{said}");
+    let softmax = vec![node("Softmax", &["x"], &["y"], vec![int("axis", 0)])];
+    says(&reason("apart-softmax", softmax, vec![]), "");
+    // The first image is added to all.
+    let first = vec![
+        node("Slice", &["x", "zero", "one", "zero"], &["first"], vec![]),
+        node("Add", &["x", "first"], &["y"], vec![]),
+    ];
+    let numbers = || vec![integers("zero", &[1], &[0]), integers("one", &[1], &[1])];
+    says(&reason("apart-first", first, numbers()), "is of one image and for all");
+    // Halves of all elements, which are not halves of each image.
+    let halves = vec![
+        node("Reshape", &["x", "halves"], &["h"], vec![]),
+        node("Slice", &["h", "zero", "one", "zero"], &["a"], vec![]),
+        node("LayerNormalization", &["a", "scale"], &["b"], vec![]),
+        node("Reshape", &["b", "rows"], &["y"], vec![]),
+    ];
+    let shapes = vec![
+        integers("halves", &[3], &[2, -1, 72]),
+        integers("rows", &[2], &[-1, 72]),
+        floats("scale", &[72], &[1.5; 72]),
+    ];
+    says(&reason("apart-halves", halves, [shapes, numbers()].concat()), "is a part of several images");
+    // Numbers of their own for each image.
+    let own = vec![
+        node("Shape", &["x"], &["s"], vec![int("end", 1)]),
+        node("Squeeze", &["s"], &["n"], vec![]),
+        node("Range", &["start", "n", "step"], &["i"], vec![]),
+        node("Cast", &["i"], &["f"], vec![int("to", 1)]),
+        node("Reshape", &["f", "column"], &["c"], vec![]),
+        node("Add", &["x", "c"], &["y"], vec![]),
+    ];
+    let numbers =
+        vec![integers("start", &[], &[0]), integers("step", &[], &[1]), integers("column", &[4], &[-1, 1, 1, 1])];
+    says(&reason("apart-own", own, numbers), "has other numbers for each image");
+}
+
+/// A product of 144 numbers of an image and a matrix.
+fn product(columns: i64) -> ModelProto {
+    let nodes = vec![node("Reshape", &["x", "rows"], &["r"], vec![]), node("MatMul", &["r", "w"], &["y"], vec![])];
+    let weight = vec![0.25; 144 * columns as usize];
+    of_nodes(nodes, vec![integers("rows", &[2], &[0, -1]), floats("w", &[144, columns], &weight)])
+}
+
+#[test]
+fn images_run_one_by_one_where_that_is_faster() {
+    let plan = |name: &str, model: &ModelProto, rest: &[i64], images: Batch| {
+        let network = load_as(model, name, (4, 4), rest, Wanted { images, ..Wanted::default() });
+        network.map(|mut network| network.plans.remove(0)).map_err(|problems| problems[0].to_string())
+    };
+    let together = |name: &str, model: &ModelProto, rest: &[i64]| {
+        let plan = plan(name, model, rest, Batch::Faster).unwrap();
+        assert_eq!((plan.apart, plan.units), (None, None), "{name}");
+        plan.passes.last().unwrap().clone()
+    };
+    let said = together("small", &product(10), &[4, 6, 6]);
+    assert_eq!(said, "images stay together: launches of one image are small, 1440 multiply-adds in the mean");
+    let said = together("few-rows", &product(1000), &[4, 6, 6]);
+    let expected = "of 144000 multiply-adds 144000 are of weights with fewer than 16 rows of an image";
+    assert_eq!(said, format!("images stay together: {expected}"));
+    let convolution = vec![node("Conv", &["x", "w"], &["y"], vec![])];
+    let convolution = of_nodes(convolution, vec![floats("w", &[128, 4, 3, 3], &[0.5; 4608])]);
+    let faster = plan("convolution", &convolution, &[4, 6, 6], Batch::Faster).unwrap();
+    let apart = faster.apart.unwrap();
+    assert_eq!((apart.least, apart.most, apart.inputs), (4, 4, vec![true]));
+    assert_eq!(faster.program.steps[0].workload.output_shape(), [1, 128, 4, 4]);
+    // Who asks for it gets it, or an error.
+    assert!(plan("asked", &product(10), &[4, 6, 6], Batch::Apart).unwrap().apart.is_some());
+    let softmax = of_nodes(vec![node("Softmax", &["x"], &["y"], vec![int("axis", 0)])], vec![]);
+    let error = plan("asked-softmax", &softmax, &[4, 6, 6], Batch::Apart).unwrap_err();
+    assert!(
+        error.starts_with("its images cannot run one by one: ")
+            && error.ends_with("; leave `images` out: they run together"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_constant_that_is_repeated_for_each_image_is_no_obstacle() {
     // The class token of a vision transformer: it is expanded to the images, and joined to their patches.
     let nodes = vec![
@@ -172,6 +321,9 @@ fn a_constant_that_is_repeated_for_each_image_is_no_obstacle() {
     let model = of_nodes(nodes, constants);
     let network = load(&model, "token", (1, 4), &[4, 6, 6]).unwrap_or_else(|all| panic!("{}", all[0]));
     check(&model, &network, &[4, 6, 6], 7);
+    let wanted = Wanted { images: Batch::Apart, ..Wanted::default() };
+    let apart = load_as(&model, "token-apart", (1, 4), &[4, 6, 6], wanted).unwrap();
+    assert_eq!(apart.plans[0].apart.as_ref().map(|apart| (apart.least, apart.most)), Some((1, 4)));
 }
 
 /// What a spec says of the shapes of a sum of two images, by faults.

@@ -87,6 +87,19 @@ impl<D: Device> Arg<'_, D> {
     }
 }
 
+impl<D: Device> Arg<'_, D> {
+    /// The part of one of `images`, all of which have parts of one size, one behind the other.
+    ///
+    /// # Safety
+    /// Of an argument that is written, the part of an image may be used once at a time.
+    pub(crate) unsafe fn of_image(&self, image: usize, images: usize) -> Arg<'_, D> {
+        let Arg { dtype, elements, writable, packed, .. } = *self;
+        let elements = elements / images;
+        let pointer = D::advance(D::lend(&self.pointer), image * elements * dtype.bytes());
+        Arg { pointer, dtype, elements, writable, packed, borrow: PhantomData }
+    }
+}
+
 /// A shape and its data as an argument whose shape has yet to be compared.
 pub struct DynArg<'a, D: Device = Cpu> {
     pub(crate) shape: &'a [usize],

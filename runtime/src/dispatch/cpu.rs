@@ -213,6 +213,24 @@ impl Device for Cpu {
         DynArg::write(view)
     }
 
+    fn apart(&self, most: usize) -> Vec<Cpu> {
+        let count = self.threads().min(most);
+        if count < 2 { vec![] } else { self.alone(count) }
+    }
+
+    fn run_apart(&self, apart: &[Cpu], images: usize, body: &(dyn Fn(usize, &Cpu, usize) + Sync)) -> usize {
+        let workers = self.threads().min(apart.len());
+        if workers < 2 {
+            return 0;
+        }
+        let images = images / workers * workers;
+        self.split_over(workers, images, &|worker, range| {
+            let alone = apart[worker].like(self);
+            range.for_each(|image| body(worker, &alone, image));
+        });
+        images
+    }
+
     fn preload(&self, entry: &'static Entry) -> Result<()> {
         entry.variant(self.isa()).map(|_| ())
     }

@@ -4,6 +4,7 @@ use super::names::{self, Unique, rust_name};
 use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section};
 use super::writer::{RT, USE_RT, element_type, line, shape_text, shape_type, varying_shape_type};
 use crate::emit::escape::{comment, rust_literal};
+use std::collections::BTreeSet;
 
 /// The shape of an array without a shape of its own.
 fn line_shape(elements: i64) -> String {
@@ -13,12 +14,13 @@ fn line_shape(elements: i64) -> String {
 /// Writes the module.
 pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     let mut unique = Unique::default();
-    for taken in ["dev", "self", "weights", "network", "plan", "units", "args"] {
+    for taken in ["dev", "self", "weights", "network", "plan", "units", "args", "lane", "lanes", "packed"] {
         unique.name(taken);
     }
+    (0..network.constants.len()).for_each(|i| drop(unique.name(&format!("constants{i}"))));
     let Some(first) = network.plans.first() else { return };
     let mut types = Unique::default();
-    for taken in ["Network", "Shapes", "Dev", "Vec"] {
+    for taken in ["Network", "Shapes", "Dev", "Vec", "Lane"] {
         types.name(taken);
     }
     let ports: Vec<Named<'_>> = first
@@ -57,12 +59,23 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
         "/// The file of the weights where this was built, for programs that ship it beside them and call [`Network::load_file`].",
     );
     line(out, 1, &format!("pub const WEIGHTS_FILE: &str = {path};"));
-    line(out, 1, "/// Bytes of memory for what lies between steps.");
+    line(
+        out,
+        1,
+        &format!(
+            "/// Bytes of memory for what lies between steps{}.",
+            if has_lanes(network) { ", of one image" } else { "" }
+        ),
+    );
     let bytes: i64 = network.slots.iter().map(|(dtype, n)| n * dtype.bytes() as i64).sum();
     line(out, 1, &format!("pub const ARENA_BYTES: usize = {bytes};"));
     line(out, 0, "");
     fields(out, network);
     line(out, 0, "");
+    if has_lanes(network) {
+        lane(out, network);
+        line(out, 0, "");
+    }
     if let [PlanItem { units: None, .. }] = &network.plans[..] {
         line(out, 1, &format!("impl<Dev: {RT}::Device> Network<Dev> {{"));
         load(out, network);
@@ -110,8 +123,9 @@ fn documentation(out: &mut String, network: &NetworkModule) {
     line(out, 0, &format!("/// The network of `{}`, as these launches in order:", comment(&network.model)));
     for plan in &network.plans {
         line(out, 0, "///");
-        if many || plan.units.is_some() {
-            line(out, 0, &format!("/// For `{}`:", signature(plan)));
+        let of = if plan.apart.is_some() { ", each image by itself" } else { "" };
+        if many || plan.units.is_some() || plan.apart.is_some() {
+            line(out, 0, &format!("/// For `{}`{of}:", signature(plan)));
             line(out, 0, "///");
         }
         line(out, 0, "/// | step | nodes | workload |");
@@ -139,11 +153,33 @@ fn fields(out: &mut String, network: &NetworkModule) {
         let (element, shape) = (element_type(section.dtype), line_shape(section.elements));
         line(out, 2, &format!("constants{i}: Dev::Tensor<{element}, {shape}>,"));
     }
-    for (i, (dtype, elements)) in network.slots.iter().enumerate() {
-        line(out, 2, &format!("slot{i}: Dev::Tensor<{}, {}>,", element_type(*dtype), line_shape(*elements)));
+    match has_lanes(network) {
+        true => line(out, 2, &format!("lanes: {RT}::network::Lanes<Dev, Lane<Dev>>,")),
+        false => slots(out, network),
     }
     line(out, 2, "device: std::marker::PhantomData<Dev>,");
     line(out, 1, "}");
+}
+
+/// Whether images run one by one in some plan, so that what lies between steps is there for several at the same time.
+fn has_lanes(network: &NetworkModule) -> bool {
+    network.plans.iter().any(|plan| plan.apart.is_some())
+}
+
+/// What lies between steps, for one image.
+fn lane(out: &mut String, network: &NetworkModule) {
+    line(out, 1, "/// What lies between steps, of images of which each runs by itself one after the other.");
+    line(out, 1, "#[derive(Debug)]");
+    line(out, 1, &format!("struct Lane<Dev: {RT}::Device> {{"));
+    slots(out, network);
+    line(out, 2, "device: std::marker::PhantomData<Dev>,");
+    line(out, 1, "}");
+}
+
+fn slots(out: &mut String, network: &NetworkModule) {
+    for (i, (dtype, elements)) in network.slots.iter().enumerate() {
+        line(out, 2, &format!("slot{i}: Dev::Tensor<{}, {}>,", element_type(*dtype), line_shape(*elements)));
+    }
 }
 
 fn load(out: &mut String, network: &NetworkModule) {
@@ -189,10 +225,19 @@ fn load(out: &mut String, network: &NetworkModule) {
     for (i, section) in network.constants.iter().enumerate() {
         line(out, 4, &format!("constants{i}: weights.upload(dev, {})?,", section.offset));
     }
-    for i in 0..network.slots.len() {
-        line(out, 4, &format!("slot{i}: dev.zeros()?,"));
+    let slots = |out: &mut String, depth| {
+        (0..network.slots.len()).for_each(|i| line(out, depth, &format!("slot{i}: dev.zeros()?,")));
+        line(out, depth, "device: std::marker::PhantomData,");
+    };
+    match network.plans.iter().filter_map(|plan| plan.apart).max() {
+        None => slots(out, 4),
+        Some(most) => {
+            line(out, 4, &format!("lanes: {RT}::network::Lanes::new(dev, {most}, || Ok(Lane {{"));
+            slots(out, 5);
+            line(out, 4, "}))?,");
+            line(out, 4, "device: std::marker::PhantomData,");
+        }
     }
-    line(out, 4, "device: std::marker::PhantomData,");
     line(out, 3, "})");
     line(out, 2, "}");
 }
@@ -244,16 +289,59 @@ fn run(out: &mut String, network: &NetworkModule, ports: &[Named<'_>]) {
     line(out, 3, "dev: &Dev,");
     ports.iter().for_each(|named| line(out, 3, &parameter(named, &named.shape)));
     line(out, 2, &format!(") -> {RT}::Result<()> {{"));
-    launches(out, network, &network.plans[0], &|place, written| match place {
-        ArgPlace::Input(i) => format!("{RT}::Input::arg({}, dev)", ports[i].name),
-        // It is borrowed already, for the caller.
+    let plan = &network.plans[0];
+    if let Some(most) = plan.apart {
+        for Named { name, written, .. } in ports {
+            let arg = if *written { "Output::arg_mut" } else { "Input::arg" };
+            line(out, 3, &format!("let {name} = {RT}::{arg}({name}, dev);"));
+        }
+        each_image(out, network, plan, ports, &most.to_string());
+    } else {
+        launches(out, network, plan, &|place, written| match place {
+            ArgPlace::Input(i) => format!("{RT}::Input::arg({}, dev)", ports[i].name),
+            // It is borrowed already, for the caller.
+            ArgPlace::Output(i) => own(&format!("*{}", ports[plan.inputs.len() + i].name), written),
+            _ => unreachable!("others are the network's own"),
+        });
+    }
+    line(out, 2, "}");
+}
+
+/// What runs the launches of a plan for each image. All ports are arguments by their names.
+fn each_image(out: &mut String, network: &NetworkModule, plan: &PlanItem, ports: &[Named<'_>], images: &str) {
+    let mut fields: Vec<String> = (0..network.constants.len()).map(|i| format!("constants{i}, ")).collect();
+    if !network.weights.is_empty() {
+        fields.insert(0, "packed, ".into());
+    }
+    line(out, 3, &format!("let Network {{ {}lanes, .. }} = self;", fields.concat()));
+    let with = |named: &Named<'_>, apart: bool| format!("({}, {apart})", named.name);
+    let given: Vec<String> = ports.iter().zip(plan.ports()).map(|(named, port)| with(named, port.apart)).collect();
+    line(out, 3, &format!("lanes.run(dev, {images}, [{}], |dev, lane, args| {{", given.join(", ")));
+    let args = plan.steps.iter().flat_map(|step| &step.args);
+    let written: BTreeSet<usize> = args
+        .filter_map(|arg| match arg.from {
+            ArgPlace::Output(i) if arg.written => Some(plan.inputs.len() + i),
+            _ => None,
+        })
+        .collect();
+    let bound =
+        |(i, named): (usize, &Named<'_>)| format!("{}{}", if written.contains(&i) { "mut " } else { "" }, named.name);
+    let bound: Vec<String> = ports.iter().enumerate().map(bound).collect();
+    line(out, 4, &format!("let [{}] = args;", bound.join(", ")));
+    launches(out, network, plan, &|place, written| again(place, written, plan, ports));
+    line(out, 3, "})");
+}
+
+/// A port that is an argument already, for one launch of several.
+fn again(place: ArgPlace, written: bool, plan: &PlanItem, ports: &[Named<'_>]) -> String {
+    match place {
+        ArgPlace::Input(i) => format!("{}.again()", ports[i].name),
         ArgPlace::Output(i) => {
-            let name = format!("*{}", ports[network.plans[0].inputs.len() + i].name);
-            own(&name, written)
+            let name = &ports[plan.inputs.len() + i].name;
+            if written { format!("{name}.again_mut()") } else { format!("{name}.again()") }
         }
         _ => unreachable!("others are the network's own"),
-    });
-    line(out, 2, "}");
+    }
 }
 
 /// The trait that tuples of declared shapes implement.
@@ -396,18 +484,17 @@ fn run_of_shapes(out: &mut String, network: &NetworkModule, ports: &[Named<'_>])
         let args = || plan.steps.iter().flat_map(|step| &step.args);
         let is_output =
             |arg: &ArgItem, port: usize| matches!(arg.from, ArgPlace::Output(o) if plan.inputs.len() + o == port);
-        let changed = parameters(&|port| args().any(|arg| arg.written && is_output(arg, port)));
+        let changed = parameters(&|port| plan.apart.is_none() && args().any(|arg| arg.written && is_output(arg, port)));
         let units = if plan.units.is_some() { "units: usize, " } else { "" };
         line(out, 0, "");
         line(out, 2, &format!("fn plan{i}(&mut self, dev: &Dev, {units}{changed}) {result} {{"));
-        launches(out, network, plan, &|place, written| match place {
-            ArgPlace::Input(i) => format!("{}.again()", ports[i].name),
-            ArgPlace::Output(i) => {
-                let name = &ports[plan.inputs.len() + i].name;
-                if written { format!("{name}.again_mut()") } else { format!("{name}.again()") }
+        match plan.apart {
+            Some(most) => {
+                let images = if plan.units.is_some() { "units".to_string() } else { most.to_string() };
+                each_image(out, network, plan, ports, &images);
             }
-            _ => unreachable!("others are the network's own"),
-        });
+            None => launches(out, network, plan, &|place, written| again(place, written, plan, ports)),
+        }
         line(out, 2, "}");
     }
 }
@@ -420,15 +507,19 @@ fn parameter(Named { port, name, written, .. }: &Named<'_>, shape: &str) -> Stri
 
 /// The launches of a plan. `ported` writes an input or a result as an argument, which is written or not.
 fn launches(out: &mut String, network: &NetworkModule, plan: &PlanItem, ported: &dyn Fn(ArgPlace, bool) -> String) {
-    for (i, step) in plan.steps.iter().enumerate() {
-        line(out, 3, &format!("// Step {i}: {}.", comment(&step.nodes.join(", "))));
-        line(out, 3, &format!("super::{}::ENTRY.launch(dev, &[", step.module));
-        for arg in &step.args {
-            line(out, 4, &format!("{},", argument(network, plan, arg, ported)));
-        }
-        line(out, 3, "])?;");
+    let depth = if plan.apart.is_some() { 4 } else { 3 };
+    if plan.apart.is_none() && has_lanes(network) {
+        line(out, 3, "let lane = self.lanes.first();");
     }
-    line(out, 3, "Ok(())");
+    for (i, step) in plan.steps.iter().enumerate() {
+        line(out, depth, &format!("// Step {i}: {}.", comment(&step.nodes.join(", "))));
+        line(out, depth, &format!("super::{}::ENTRY.launch(dev, &[", step.module));
+        for arg in &step.args {
+            line(out, depth + 1, &format!("{},", argument(network, plan, arg, ported)));
+        }
+        line(out, depth, "])?;");
+    }
+    line(out, depth, "Ok(())");
 }
 
 /// What lists the launches with their kernels, and the shapes of each plan.
@@ -488,14 +579,15 @@ fn argument(
     arg: &ArgItem,
     ported: &dyn Fn(ArgPlace, bool) -> String,
 ) -> String {
-    let all = |port: &Port| port.shape.iter().product::<i64>();
+    let (held_by, behind) = if plan.apart.is_some() { ("", "*") } else { ("self.", "") };
+    let slots_of = if has_lanes(network) { "lane" } else { "self" };
     let (place, offset, held) = match arg.from {
-        ArgPlace::Packed(i) => return format!("dev.packed_arg(&self.packed[{i}])"),
-        ArgPlace::Input(i) => (ported(arg.from, false), 0, all(&plan.inputs[i])),
-        ArgPlace::Output(i) => (ported(arg.from, arg.written), 0, all(&plan.outputs[i])),
-        ArgPlace::Slot(i) => (own(&format!("self.slot{i}"), arg.written), 0, network.slots[i].1),
+        ArgPlace::Packed(i) => return format!("dev.packed_arg(&{held_by}packed[{i}])"),
+        ArgPlace::Input(i) => (ported(arg.from, false), 0, plan.inputs[i].elements()),
+        ArgPlace::Output(i) => (ported(arg.from, arg.written), 0, plan.outputs[i].elements()),
+        ArgPlace::Slot(i) => (own(&format!("{slots_of}.slot{i}"), arg.written), 0, network.slots[i].1),
         ArgPlace::Constant(i, offset) => {
-            (own(&format!("self.constants{i}"), arg.written), offset, network.constants[i].elements)
+            (own(&format!("{behind}{held_by}constants{i}"), arg.written), offset, network.constants[i].elements)
         }
     };
     let offset = offset + arg.at;

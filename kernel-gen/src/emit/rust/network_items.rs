@@ -36,8 +36,17 @@ pub struct PlanItem {
     pub outputs: Vec<Port>,
     /// The least and the most images, if their number is known when it runs; shapes are those of the most.
     pub units: Option<(i64, i64)>,
+    /// The most images, if the launches are those of one, and run for each.
+    pub apart: Option<i64>,
     /// The launches in order.
     pub steps: Vec<StepItem>,
+}
+
+impl Port {
+    /// Elements of a launch's images.
+    pub(super) fn elements(&self) -> i64 {
+        self.shape[usize::from(self.apart)..].iter().product()
+    }
 }
 
 impl PlanItem {
@@ -56,6 +65,8 @@ pub struct Port {
     pub shape: Vec<i64>,
     /// Whether the first of them is the number of images, which is known when it runs.
     pub varies: bool,
+    /// Whether it has a part for each image that runs by itself.
+    pub apart: bool,
     /// The type of its elements.
     pub dtype: DType,
 }
