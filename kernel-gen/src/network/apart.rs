@@ -40,11 +40,16 @@ impl Images {
         Some(Images { least: *most, most: *most })
     }
 
+    /// Whether their number is known only when the network runs.
+    pub(super) fn is_range(self) -> bool {
+        self.least < self.most
+    }
+
     /// The shapes of inputs with another number of images.
     pub(super) fn replaced(self, inputs: &BTreeMap<String, Vec<Size>>, by: i64) -> BTreeMap<String, Vec<i64>> {
-        let counts = |at: usize, size: &Size| match self.least == self.most {
-            true => at == 0 && size.most == self.most,
-            false => size.is_range(),
+        let counts = |at: usize, size: &Size| match self.is_range() {
+            true => size.is_range(),
+            false => at == 0 && size.most == self.most,
         };
         let extent = |(at, size): (usize, &Size)| if counts(at, size) { by } else { size.most };
         inputs.iter().map(|(name, shape)| (name.clone(), shape.iter().enumerate().map(extent).collect())).collect()
@@ -123,8 +128,10 @@ impl Apart {
                 }
                 _ => {}
             }
-            let is_first = value.shape.first() == Some(&units.most);
-            value.shape = if is_first { [&[1], &value.shape[1..]].concat() } else { vec![each] };
+            value.shape = match value.shape.first() {
+                Some(first) if first % units.most == 0 => [&[first / units.most], &value.shape[1..]].concat(),
+                _ => vec![each],
+            };
         }
         for (step, range) in one.steps.iter_mut().zip(&units.ranges) {
             if let Some(range) = range {

@@ -119,35 +119,32 @@ impl Network {
         let whole = translated(None)?;
         let mut program = whole.clone();
         let mut passes = passes::run(&mut program, self.form);
-        let is_range = images.is_some_and(|images| images.least < images.most);
-        let units = images.filter(|_| is_range || batch != Batch::Together);
-        let units = units.map(|images| vary(images, (&whole, &program), &translated, self.form)).transpose();
-        let units = if is_range { Ok(units?) } else { units };
-        let apart = match (images, &units) {
-            _ if batch == Batch::Together => None,
-            (Some(images), Ok(Some(units))) => Some(Apart::of(images, units, &program)),
-            (_, Err(problems)) => {
-                let depend = |first: &Problem| format!("{}: {}", first.place, first.cause);
-                Some(Err(problems.first().map(depend).unwrap_or_default()))
+        let run = |program: &mut Program| passes::run(program, self.form);
+        let varying = |images| vary(images, (&whole, &program), &translated, &|other| drop(run(other)));
+        let units = images.filter(|images| images.is_range()).map(varying).transpose()?;
+        if let Some(images) = images.filter(|_| batch != Batch::Together) {
+            // What several images are computed in may be more steps than those of one, so the passes come behind, if they can.
+            let before = vary(images, (&whole, &whole), &translated, &|_| ()).map_err(depend);
+            let before = before.and_then(|units| Apart::of(images, &units, &whole));
+            let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|_| {
+                let units = units.clone().map_or_else(|| varying(images).map_err(depend), Ok)?;
+                Apart::of(images, &units, &program).map(|(apart, one)| (apart, passes.clone(), one))
+            });
+            let slower = |one: &Program| if batch == Batch::Faster { apart::slower(one) } else { None };
+            match found.and_then(|(apart, passes, one)| slower(&one).map_or(Ok((apart, passes, one)), Err)) {
+                Ok((apart, passes, one)) => {
+                    self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
+                    return Ok(());
+                }
+                Err(reason) if batch == Batch::Apart => {
+                    return Err(vec![Problem::of_file(
+                        format!("its images cannot run one by one: {reason}"),
+                        "leave `images` out: they run together",
+                    )]);
+                }
+                Err(reason) => passes.push(format!("images stay together: {reason}")),
             }
-            _ => None,
-        };
-        let slower = |one: &Program| if batch == Batch::Faster { apart::slower(one) } else { None };
-        match apart.map(|apart| apart.and_then(|(apart, one)| slower(&one).map_or(Ok((apart, one)), Err))) {
-            Some(Ok((apart, one))) => {
-                self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
-                return Ok(());
-            }
-            Some(Err(reason)) if batch == Batch::Apart => {
-                return Err(vec![Problem::of_file(
-                    format!("its images cannot run one by one: {reason}"),
-                    "leave `images` out: they run together",
-                )]);
-            }
-            Some(Err(reason)) => passes.push(format!("images stay together: {reason}")),
-            None => {}
         }
-        let units = units.unwrap_or(None).filter(|_| is_range);
         self.add(name, program, passes, Runs { units, apart: None });
         Ok(())
     }
@@ -173,13 +170,18 @@ fn most_of(inputs: &BTreeMap<String, Vec<Size>>) -> BTreeMap<String, Vec<i64>> {
     inputs.iter().map(|(name, shape)| (name.clone(), shape.iter().map(|size| size.most).collect())).collect()
 }
 
+/// Why images depend on each other, of all that keeps a program from being one for any number of them.
+fn depend(problems: Vec<Problem>) -> String {
+    problems.first().map_or_else(String::new, |first| format!("{}: {}", first.place, first.cause))
+}
+
 /// What varies of a program of the most images, whose form before the passes is `whole`. `translated` makes the model's
-/// with another number of them.
+/// with another number of them, and `passes` a program of that in this one's form.
 fn vary(
     Images { least, most }: Images,
     (whole, program): (&Program, &Program),
     translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
-    form: Form,
+    passes: &dyn Fn(&mut Program),
 ) -> Result<Units, Vec<Problem>> {
     let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
     // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
@@ -196,7 +198,7 @@ fn vary(
     let known = others.iter().find(|(number, _)| *number == least).map(|(_, program)| program);
     let known = known.or((least == most).then_some(whole)).cloned();
     let smallest = known.map_or_else(|| of(least), Ok)?;
-    others.iter_mut().for_each(|(_, program)| drop(passes::run(program, form)));
+    others.iter_mut().for_each(|(_, program)| passes(program));
     Units::of((least, most), program, &others, &units::Ends { largest: whole, smallest: &smallest })
 }
 

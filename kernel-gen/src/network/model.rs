@@ -46,6 +46,8 @@ pub(super) struct Input {
     pub(super) shape: Option<Vec<Extent>>,
     /// The type of its elements.
     pub(super) dtype: DType,
+    /// Whether they are truth values.
+    pub(super) truth: bool,
 }
 
 /// An extent of an input.

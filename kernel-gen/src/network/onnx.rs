@@ -145,12 +145,13 @@ fn ends(
             continue;
         };
         let dtype = match kind.elem_type {
-            None | Some(DataType::FLOAT) => DType::F32,
+            None | Some(DataType::FLOAT | DataType::DOUBLE) => DType::F32,
             Some(DataType::FLOAT16) => DType::F16,
             Some(DataType::BFLOAT16) => DType::Bf16,
             Some(DataType::INT8) => DType::I8,
             Some(DataType::UINT8) => DType::U8,
-            Some(DataType::INT64 | DataType::INT32 | DataType::INT16 | DataType::UINT16 | DataType::BOOL) => DType::I32,
+            Some(DataType::INT64 | DataType::INT32 | DataType::INT16 | DataType::BOOL) => DType::I32,
+            Some(DataType::UINT64 | DataType::UINT32 | DataType::UINT16) => DType::I32,
             Some(other) => {
                 let kind = other.name().unwrap_or("of an unknown type");
                 let fault = Fault::new(
@@ -168,7 +169,7 @@ fn ends(
             };
             shape.dim.iter().map(extent).collect()
         });
-        inputs.push(Input { name, shape, dtype });
+        inputs.push(Input { name, shape, dtype, truth: kind.elem_type == Some(DataType::BOOL) });
     }
     let outputs: Vec<String> = graph.output.iter().filter_map(|info| info.name.clone()).collect();
     if outputs.is_empty() {

@@ -818,11 +818,11 @@ fn wrong_models() -> Vec<Wrong> {
             "input `x`: its shape is not in the file",
         ),
         (
-            "an input of doubles",
+            "an input of complex numbers",
             graph(&|g| {
-                g.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(DataType::DOUBLE)
+                g.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(DataType::COMPLEX64)
             }),
-            "input `x`: its elements are DOUBLE",
+            "input `x`: its elements are COMPLEX64",
         ),
         ("an input that is no tensor", graph(&|g| g.input[0].r#type = None), "input `x`: it is no tensor"),
         ("a missing operand", one("Conv", &["x"], vec![]), "operand 1 is missing"),
@@ -967,9 +967,9 @@ fn wrong_models() -> Vec<Wrong> {
             "`mode` is wrap",
         ),
         (
-            "a resize of channels",
-            with("Resize", vec![floats("r", &[0], &[]), floats("w", &[4], &[1.0, 2.0, 1.0, 1.0])], vec![]),
-            "only height and width can be resized",
+            "a resize to nothing",
+            with("Resize", vec![floats("r", &[0], &[]), floats("w", &[4], &[1.0, 0.01, 1.0, 1.0])], vec![]),
+            "let each extent be 1 to 1048576",
         ),
         (
             "a type of computed numbers",

@@ -7,7 +7,7 @@ use crate::network::tensor::{Data, Tensor, is_shape};
 use crate::workload::operator::{OfBytes, Shared, Values};
 use crate::workload::operators::kind;
 use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Quant, Role, Slices, Workload, reference};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most elements of all constants that are computed.
 const MOST_ELEMENTS: i64 = 1 << 29;
@@ -41,6 +41,8 @@ pub(super) struct Builder {
     pub(super) opset: i64,
     /// The node that is translated.
     pub(super) node: String,
+    /// The inputs that are truth values.
+    pub(super) truths: BTreeSet<ValueId>,
     /// Elements of all constants that were computed.
     computed: i64,
     /// Terms that they were computed of.
@@ -184,16 +186,26 @@ impl Builder {
 
     /// Whether a value that is computed when the network runs holds truth values, as far as moving them around does not hide it.
     pub(super) fn is_truth(&self, id: ValueId) -> bool {
+        self.origin(id).1.is_some_and(|step| TRUTHS.contains(&step.workload.op_name()))
+    }
+
+    /// Whether a value holds truth values that the caller gives, in the same way.
+    pub(super) fn is_given_truth(&self, id: ValueId) -> bool {
+        self.truths.contains(&self.origin(id).0)
+    }
+
+    /// What a value is moved from, and the step that computes it.
+    fn origin(&self, id: ValueId) -> (ValueId, Option<&Step>) {
         let mut root = self.program.root(id);
         // Steps stand behind those whose results they take.
         for step in self.program.steps.iter().rev() {
             match step.workload.op {
                 _ if step.output != root => {}
                 Op::Movement(_) => root = self.program.root(step.operands[0]),
-                _ => return TRUTHS.contains(&step.workload.op_name()),
+                _ => return (root, Some(step)),
             }
         }
-        false
+        (root, None)
     }
 
     /// A value with the same elements in another shape.

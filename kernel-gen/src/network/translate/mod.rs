@@ -17,6 +17,7 @@ mod movement;
 mod operands;
 mod quantised;
 mod recurrent;
+mod resize;
 mod row;
 mod shape;
 mod window;
@@ -53,7 +54,6 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["DequantizeLinear"], quantised::dequantize),
     (&["Gemm"], contraction::gemm),
     (&["MatMul"], contraction::matmul),
-    (&["Attention"], attention::attention),
     (&["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], window::pool),
     (&["Softmax", "LogSoftmax"], row::softmax),
     (&["LayerNormalization", "RMSNormalization"], row::norm),
@@ -169,7 +169,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["Expand", "Tile"], movement::repeat),
     (&["GridSample"], movement::grid_sample),
     (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
-    (&["Resize", "Upsample"], movement::resize),
+    (&["Resize", "Upsample"], resize::resize),
     (&["Identity", "Dropout"], shape::same),
     (&["Reshape"], shape::reshape),
     (&["Flatten"], shape::flatten),
@@ -188,6 +188,7 @@ type Many = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<Vec<ValueId>, 
 /// Those that have several outputs.
 const OF_SEVERAL: &[(&[&str], Many)] = &[
     (&["Split"], movement::split),
+    (&["Attention"], attention::attention),
     (&["DynamicQuantizeLinear"], quantised::dynamic_quantize),
     (&["TopK"], composed::top_k),
     (&["LSTM", "GRU", "RNN"], recurrent::layer),
@@ -219,9 +220,10 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
             problems.push(Problem::at(format!("input `{name}`"), fault));
             continue;
         }
-        let found = model.inputs.iter().find(|input| input.name == name).map(|input| input.dtype);
-        let dtype = found.filter(|dtype| dtype.is_int()).unwrap_or(DType::F32);
+        let found = model.inputs.iter().find(|input| input.name == name);
+        let dtype = found.map(|input| input.dtype).filter(|dtype| dtype.is_int()).unwrap_or(DType::F32);
         let id = b.program.add(&shape, dtype, Source::Input);
+        b.truths.extend(found.filter(|input| input.truth).map(|_| id));
         b.program.inputs.push((name.clone(), id));
         b.names.insert(name, id);
     }

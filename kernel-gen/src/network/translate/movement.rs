@@ -1,9 +1,9 @@
-//! Operators that move elements: permutations, slices, padding, concatenation, resizing.
+//! Operators that move elements: permutations, slices, padding, concatenation.
 
 use super::builder::{Builder, Call};
 use super::operands::{axis, broadcast, required};
 use crate::ir::DType;
-use crate::network::model::{Attribute, Node};
+use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
@@ -307,136 +307,4 @@ pub(super) fn blocks(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     };
     let shape = b.shape(x);
     b.compute(Call::new(kind, &[x]).key("input", &shape).key("block", &[node.integer("blocksize", 0)]))
-}
-
-/// Most pixels of a side of an image.
-const MOST_PIXELS: i64 = 1 << 20;
-
-/// `Resize` and `Upsample` of images. Where ONNX reads the pixels is compared with each way to resize that there is.
-pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let input = required(x, 0)?;
-    let own = b.shape(input);
-    let upsample = node.op == "Upsample" || b.opset < 11;
-    let mode = node.text("mode", "nearest");
-    // A line is an image of one row.
-    let line = own.len() == 3;
-    let shape = if line { vec![own[0], own[1], 1, own[2]] } else { own.clone() };
-    if shape.len() != 4 {
-        return Err(Fault::new(format!("an input of {own:?}"), "lines and images can be resized"));
-    }
-    for (name, usual) in [("exclude_outside", 0), ("antialias", 0)] {
-        if node.integer(name, usual) != usual {
-            return Err(Fault::attribute(name, node.integer(name, usual), &format!("{name} = {usual}")));
-        }
-    }
-    if node.text("keep_aspect_ratio_policy", "stretch") != "stretch"
-        || node.integers("axes").is_some_and(|a| !a.iter().copied().eq(0..own.len() as i64))
-    {
-        return Err(Fault::new("it resizes by a policy or along chosen axes", "export the model with explicit scales"));
-    }
-    let (scales_at, sizes_at) = if upsample { (1, 3) } else { (2, 3) };
-    let operand = |at: usize| x.get(at).copied().flatten().filter(|id| b.program.elements(*id) > 0);
-    let mut scales = match operand(scales_at) {
-        Some(id) => Some(b.floats("scales", id)?),
-        None => match node.attributes.get("scales") {
-            Some(Attribute::Floats(list)) => Some(list.clone()),
-            _ => None,
-        },
-    };
-    scales.iter_mut().filter(|all| line && all.len() == 3).for_each(|all| all.insert(2, 1.0));
-    let (sizes, scales): (Vec<i64>, Vec<f64>) = match (scales, operand(sizes_at)) {
-        (Some(scales), _) if scales.len() == 4 => {
-            let sizes = shape.iter().zip(&scales).map(|(n, s)| (*n as f64 * f64::from(*s)).floor() as i64);
-            (sizes.collect(), scales.iter().map(|s| f64::from(*s)).collect())
-        }
-        (_, Some(id)) => {
-            let mut sizes = b.integers("sizes", id)?;
-            if line && sizes.len() == 3 {
-                sizes.insert(2, 1);
-            }
-            let scales = shape.iter().zip(&sizes).map(|(n, size)| *size as f64 / *n as f64);
-            (sizes.clone(), scales.collect())
-        }
-        _ => return Err(Fault::new("neither scales nor sizes are known", "export the model with constant sizes")),
-    };
-    if sizes.len() != 4 || sizes[..2] != shape[..2] || sizes.iter().any(|n| !(1..=MOST_PIXELS).contains(n)) {
-        return Err(Fault::new(
-            format!("a result of {sizes:?} from {shape:?}"),
-            "only height and width can be resized",
-        ));
-    }
-    let way = node.text("coordinate_transformation_mode", if upsample { "asymmetric" } else { "half_pixel" });
-    let nearest = node.text("nearest_mode", if upsample { "floor" } else { "round_prefer_floor" });
-    let (kind, flag) = match mode {
-        "nearest" => ("resize_nearest", "half_pixel"),
-        "linear" | "bilinear" => ("resize_bilinear", "align_corners"),
-        "cubic" => ("resize_bicubic", "align_corners"),
-        other => return Err(Fault::attribute("mode", other, "the mode nearest, linear or cubic")),
-    };
-    let mut fits = [true; 2];
-    for at in [2, 3] {
-        for (flagged, fits) in [false, true].into_iter().zip(&mut fits) {
-            *fits &= same_pixels(mode, way, nearest, flagged, shape[at], sizes[at], scales[at])?;
-        }
-    }
-    if fits == [false; 2] {
-        let cause =
-            format!("a {mode} resize from {shape:?} to {sizes:?} with coordinates `{way}` rounded by `{nearest}`");
-        return Err(Fault::new(cause, "use half_pixel, asymmetric or align_corners coordinates"));
-    }
-    let input = b.view(input, &shape)?;
-    let call = Call::new(kind, &[input]).key("input", &shape).key("size", &sizes[2..]).flag(flag, !fits[0]);
-    let cubic = mode == "cubic";
-    let y = b.compute(if cubic { call.number("cubic_coeff_a", node.float("cubic_coeff_a", -0.75))? } else { call })?;
-    if line { b.view(y, &[sizes[0], sizes[1], sizes[3]]) } else { Ok(y) }
-}
-
-/// Whether a way to resize reads the pixels that ONNX reads along one dimension.
-fn same_pixels(
-    mode: &str,
-    way: &str,
-    rounding: &str,
-    flagged: bool,
-    size: i64,
-    outputs: i64,
-    scale: f64,
-) -> Result<bool, Fault> {
-    let (n, m) = (size as f64, outputs as f64);
-    let theirs = |i: f64| {
-        Some(match way {
-            "align_corners" if m == 1.0 => 0.0,
-            "align_corners" => i * (n - 1.0) / (m - 1.0),
-            "asymmetric" => i / scale,
-            "pytorch_half_pixel" if outputs == 1 => 0.0,
-            "half_pixel" | "pytorch_half_pixel" => (i + 0.5) / scale - 0.5,
-            "half_pixel_symmetric" => n / 2.0 * (1.0 - m / (scale * n)) + (i + 0.5) / scale - 0.5,
-            _ => return None,
-        })
-    };
-    let rounded = |place: f64| match rounding {
-        "floor" => place.floor(),
-        "ceil" => place.ceil(),
-        "round_prefer_ceil" => (place + 0.5).floor(),
-        _ => (place - 0.5).ceil(),
-    };
-    let clamp = |place: f64| if mode == "cubic" { place } else { place.clamp(0.0, n - 1.0) };
-    for i in 0..outputs {
-        let Some(theirs) = theirs(i as f64) else {
-            return Err(Fault::attribute(
-                "coordinate_transformation_mode",
-                way,
-                "half_pixel, asymmetric or align_corners",
-            ));
-        };
-        let (theirs, ours) = match (mode, flagged) {
-            ("nearest", false) => (rounded(theirs), (i * size / outputs) as f64),
-            ("nearest", true) => (rounded(theirs), ((2 * i + 1) * size / (2 * outputs)) as f64),
-            (_, false) => (theirs, (i as f64 + 0.5) * n / m - 0.5),
-            (_, true) => (theirs, i as f64 * (n - 1.0) / (m - 1.0).max(1.0)),
-        };
-        if (clamp(theirs) - clamp(ours)).abs() > 1e-6 {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -77,7 +77,10 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     let mut all = vec![];
     for (number, reverse) in backwards.iter().enumerate() {
         let of = direction(b, x, &layer, [number as i64, *directions])?;
-        all.push(run(b, &layer, input, &of, *reverse)?);
+        all.push(match gates == 3 && !node.flag("linear_before_reset") {
+            true => (reset_first(b, &layer, input, &of, *reverse)?, None),
+            false => run(b, &layer, input, &of, *reverse)?,
+        });
     }
     // Step by step, and within a step direction by direction.
     let in_order: Vec<Option<ValueId>> =
@@ -136,9 +139,6 @@ fn check(b: &Builder, node: &Node, x: &[Option<ValueId>], layer: &Layer) -> Resu
     }
     if node.attributes.contains_key("clip") {
         return Err(Fault::attribute("clip", node.float("clip", 0.0), "no clip"));
-    }
-    if layer.gates == 3 && !node.flag("linear_before_reset") {
-        return Err(Fault::attribute("linear_before_reset", 0, "linear_before_reset = 1, as PyTorch's are"));
     }
     if x.get(7).copied().flatten().is_some() {
         return Err(Fault::new("it has peepholes", "export the model without"));
@@ -268,4 +268,75 @@ fn run(
         states[t as usize] = Some(next);
     }
     Ok((states.into_iter().flatten().collect(), cell))
+}
+
+/// The states of a GRU that resets the state in front of its product: `h' = (1 - z) tanh(x Wh + (r h) Rh + b) + z h`, with the gates
+/// `z` and `r` of the input and the state.
+fn reset_first(
+    b: &mut Builder,
+    layer: &Layer,
+    input: ValueId,
+    of: &Direction,
+    reverse: bool,
+) -> Result<Vec<ValueId>, Fault> {
+    let Layer { steps, batch, hidden, inputs, .. } = *layer;
+    let input = b.view(input, &[steps * batch, inputs])?;
+    let bias = match of.bias {
+        Some([of_input, of_state]) => Some(binary(b, "add", of_input, of_state)?),
+        None => None,
+    };
+    // The gates, and what is new: rows of the weights, and the products of the inputs with them.
+    let mut weights = vec![];
+    let mut products = vec![];
+    for (first, rows) in [(0, 2 * hidden), (2 * hidden, hidden)] {
+        weights.push(part(b, of.of_state, &[first, 0], &[rows, hidden], &[1, 1])?);
+        let weight = part(b, of.of_input, &[first, 0], &[rows, inputs], &[1, 1])?;
+        let call = Call::new("matmul", &[input, weight]).key("a", &[steps * batch, inputs]).key("b", &[rows, inputs]);
+        let call = match bias {
+            Some(bias) => {
+                let bias = part(b, bias, &[first], &[rows], &[1])?;
+                call.then(Epilogue::Bias, &[bias])
+            }
+            None => call,
+        };
+        products.push(b.compute(call.flag("trans_b", true))?);
+    }
+    let mut state = of.state;
+    let mut states = vec![None; steps as usize];
+    for step in 0..steps {
+        let t = if reverse { steps - 1 - step } else { step };
+        // What the input gives and, if there is a state, its product, through a function.
+        let gate = |b: &mut Builder, which: usize, columns: i64, state: Option<ValueId>, then: Epilogue| {
+            let own = part(b, products[which], &[t * batch, 0], &[batch, columns], &[1, 1])?;
+            let call = match state {
+                Some(state) => Call::new("matmul", &[state, weights[which]])
+                    .key("a", &[batch, hidden])
+                    .key("b", &[columns, hidden])
+                    .flag("trans_b", true)
+                    .then(Epilogue::ResidualAdd, &[own]),
+                None => Call::new("identity", &[own]).key("input", &[batch, columns]),
+            };
+            b.compute(call.then(then, &[]))
+        };
+        let gates = gate(b, 0, 2 * hidden, state, Epilogue::Sigmoid)?;
+        let update = part(b, gates, &[0, 0], &[batch, hidden], &[1, 1])?;
+        let kept = match state {
+            Some(state) => {
+                let reset = part(b, gates, &[0, hidden], &[batch, hidden], &[1, 1])?;
+                Some(binary(b, "multiply", reset, state)?)
+            }
+            None => None,
+        };
+        let new = gate(b, 1, hidden, kept, Epilogue::Tanh)?;
+        // new + z (h - new)
+        let apart = match state {
+            Some(state) => binary(b, "subtract", state, new)?,
+            None => b.compute(Call::new("negate", &[new]).key("input", &[batch, hidden]))?,
+        };
+        let moved = binary(b, "multiply", apart, update)?;
+        let next = binary(b, "add", moved, new)?;
+        state = Some(next);
+        states[t as usize] = Some(next);
+    }
+    Ok(states.into_iter().flatten().collect())
 }
