@@ -126,9 +126,10 @@ impl Network {
             // What several images are computed in may be more steps than those of one, so the passes come behind, if they can.
             let before = vary(images, (&whole, &whole), &translated, &|_| ()).map_err(depend);
             let before = before.and_then(|units| Apart::of(images, &units, &whole));
-            let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|_| {
-                let units = units.clone().map_or_else(|| varying(images).map_err(depend), Ok)?;
-                Apart::of(images, &units, &program).map(|(apart, one)| (apart, passes.clone(), one))
+            let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|reason| {
+                let units = units.clone().map_or_else(|| varying(images).map_err(depend), Ok);
+                let behind = units.and_then(|units| Apart::of(images, &units, &program));
+                behind.map(|(apart, one)| (apart, passes.clone(), one)).map_err(|_| reason)
             });
             let slower = |one: &Program| if batch == Batch::Faster { apart::slower(one) } else { None };
             match found.and_then(|(apart, passes, one)| slower(&one).map_or(Ok((apart, passes, one)), Err)) {
