@@ -89,16 +89,16 @@ pub trait Device: sealed::Sealed + fmt::Debug + Send + Sync + Sized + 'static {
     /// A view to write to as an argument.
     #[doc(hidden)]
     fn write_arg<'a, T: Element>(&'a self, view: Self::DynViewMut<'a, T>) -> Result<DynArg<'a, Self>>;
-    /// Devices of one thread each, on which parts of this one's work run at the same time: at most so many, and none where
-    /// one after the other is as fast.
+    /// Devices of one thread each, one for each of this one's threads, which run `most` images or fewer at the same time: none where
+    /// that is fewer than there are threads, or one after the other is as fast.
     #[doc(hidden)]
     fn apart(&self, most: usize) -> Vec<Self> {
         let _ = most;
         vec![]
     }
     /// Runs `body(at, device, image)` for images from the first on, several at a time, each on the device of its place among
-    /// those that [`Device::apart`] made; what has the same place runs one after the other. It runs as many as the
-    /// threads have equally many of, and says how many.
+    /// those that [`Device::apart`] made; what has the same place runs one after the other. Says how many it ran: a
+    /// multiple of the number of threads, so that none waits.
     #[doc(hidden)]
     fn run_apart(&self, apart: &[Self], images: usize, body: &(dyn Fn(usize, &Self, usize) + Sync)) -> usize {
         let _ = (apart, images, body);

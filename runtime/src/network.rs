@@ -138,13 +138,8 @@ impl<D: Device, L: Send> Lanes<D, L> {
         Ok(Lanes { lanes, apart })
     }
 
-    /// Memory for one image, or for several that run together.
-    pub fn first(&mut self) -> &mut L {
-        self.lanes[0].get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls `run` for each image with its parts of the arguments, of which each says whether it has a part for each. As many
-    /// images run at the same time as there are threads; those that are left over have all threads each.
+    /// images run at the same time as there are threads; those that are left over, fewer than that, have all threads each.
     ///
     /// # Errors
     /// The first that a call gave.
@@ -166,7 +161,7 @@ impl<D: Device, L: Send> Lanes<D, L> {
             }
         });
         error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)?;
-        let lane = self.first();
+        let lane = self.lanes[0].get_mut().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as above.
         (done..images).try_for_each(|image| run(dev, lane, unsafe { ports.of(image, images) }))
     }

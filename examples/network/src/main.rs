@@ -142,6 +142,30 @@ mod tests {
         }
     }
 
+    /// The same one by one: on one thread, on as many as there are images, and on others, and of a number that is in the type.
+    #[test]
+    fn images_one_by_one_have_the_probabilities_of_each_alone() {
+        use super::kernels::{digits_apart, digits_five};
+        use kernel_gen_runtime::{D2, D4};
+        let images: Vec<f32> = IMAGES.lines().flat_map(|line| numbers(line)[1..].to_vec()).map(|v| v / 16.0).collect();
+        let expected: Vec<f32> = EXPECTED.lines().flat_map(numbers).collect();
+        for threads in [1, 2, 3, 5, 70] {
+            let dev = Cpu::with_threads(threads);
+            let mut network = digits_apart::Network::load(&dev, digits_apart::WEIGHTS).unwrap();
+            for n in [0, 1, 2, 5, 7, 40] {
+                let (mut all, pixels, into) = (vec![0.0; 10 * n], [n, 1, 8, 8], [n, 10]);
+                let pixels = DynView::new(&images[..64 * n], &pixels);
+                network.run_dyn(&dev, pixels, DynViewMut::new(&mut all, &into)).unwrap();
+                assert!(all.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{n} images, {threads} threads");
+            }
+            let five = Tensor::<f32, D4<5, 1, 8, 8>>::from_slice(&images[..320]).unwrap();
+            let mut network = digits_five::Network::load(&dev, digits_five::WEIGHTS).unwrap();
+            let mut typed = Tensor::<f32, D2<5, 10>>::zeros();
+            network.run(&dev, &five, &mut typed).unwrap();
+            assert!(typed.as_slice().iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{threads} threads");
+        }
+    }
+
     /// Images of one run have the probabilities that each has alone, whatever their number, by typed and by other calls.
     #[test]
     fn images_at_once_have_the_probabilities_of_each_alone() {

@@ -175,11 +175,13 @@ fn module_of(network: &Network, plan: &Plan, step: usize) -> String {
     network.tasks[plan.step_tasks[step]].name.clone()
 }
 
-/// Slots that all plans share, and for each plan which of them its own are: of one type the largest of one is the largest of another.
-fn slots(plans: &[Plan]) -> (Vec<Slot>, Vec<Vec<usize>>) {
-    let mut shared: Vec<Slot> = vec![];
+/// Slots that plans share, and for each plan which of them its own are: of one type the largest of one is the largest of another. Those of
+/// images that run one by one are others, behind the first.
+fn slots(plans: &[Plan]) -> ([Vec<Slot>; 2], Vec<Vec<usize>>) {
+    let mut both: [Vec<Slot>; 2] = [vec![], vec![]];
     let mut own = vec![];
     for plan in plans {
+        let shared = &mut both[usize::from(plan.apart.is_some())];
         let mut order: Vec<usize> = (0..plan.memory.slots.len()).collect();
         if plans.len() > 1 {
             order.sort_by_key(|i| std::cmp::Reverse(plan.memory.slots[*i].elements));
@@ -202,7 +204,7 @@ fn slots(plans: &[Plan]) -> (Vec<Slot>, Vec<Vec<usize>>) {
         }
         own.push(taken);
     }
-    (shared, own)
+    (both, own)
 }
 
 /// The launches of a plan.
@@ -238,7 +240,8 @@ fn steps(
 fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     let network = &spec.network;
     let Constants { mut file, weights, arrays, places } = Constants::of(network);
-    let (shared, own) = slots(&network.plans);
+    let (both, own) = slots(&network.plans);
+    let [together, each] = both.map(|slots| slots.iter().map(|slot| (slot.dtype, slot.elements)).collect());
     let plan = |(i, plan): (usize, &Plan)| {
         let program = &plan.program;
         let together = plan.units.as_ref().map(|units| (units.least, units.most));
@@ -280,7 +283,8 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
         name: spec.name.clone(),
         model,
         plans,
-        slots: shared.iter().map(|slot| (slot.dtype, slot.elements)).collect(),
+        slots: together,
+        lane: each,
         constants: arrays,
         weights,
         file: name.clone(),
@@ -323,7 +327,7 @@ mod tests {
             plan(&[(DType::F32, 10), (DType::U8, 7), (DType::F32, 30)]),
             plan(&[(DType::F32, 20), (DType::F32, 5), (DType::F32, 40), (DType::U8, 6)]),
         ];
-        let (shared, own) = slots(&plans);
+        let ([shared, _], own) = slots(&plans);
         let shared: Vec<(DType, i64)> = shared.iter().map(|slot| (slot.dtype, slot.elements)).collect();
         assert_eq!(shared, [(DType::F32, 40), (DType::F32, 20), (DType::U8, 7), (DType::F32, 5)]);
         assert_eq!(own, [vec![1, 2, 0], vec![1, 3, 0, 2]]);

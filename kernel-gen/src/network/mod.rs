@@ -121,22 +121,13 @@ impl Network {
         let mut passes = passes::run(&mut program, self.form);
         let run = |program: &mut Program| passes::run(program, self.form);
         let varying = |images| vary(images, (&whole, &program), &translated, &|other| drop(run(other)));
-        let units = images.filter(|images| images.is_range()).map(varying).transpose()?;
-        if let Some(images) = images.filter(|_| batch != Batch::Together) {
-            // What several images are computed in may be more steps than those of one, so the passes come behind, if they can.
-            let before = vary(images, (&whole, &whole), &translated, &|_| ()).map_err(depend);
-            let before = before.and_then(|units| Apart::of(images, &units, &whole));
-            let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|reason| {
-                let units = units.clone().map_or_else(|| varying(images).map_err(depend), Ok);
-                let behind = units.and_then(|units| Apart::of(images, &units, &program));
-                behind.map(|(apart, one)| (apart, passes.clone(), one)).map_err(|_| reason)
-            });
-            let slower = |one: &Program| if batch == Batch::Faster { apart::slower(one) } else { None };
-            match found.and_then(|(apart, passes, one)| slower(&one).map_or(Ok((apart, passes, one)), Err)) {
-                Ok((apart, passes, one)) => {
+        if batch != Batch::Together {
+            match self.one_by_one(images, (&whole, &program, &passes), &translated, batch) {
+                Ok(Some((apart, passes, one))) => {
                     self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
                     return Ok(());
                 }
+                Ok(None) => {}
                 Err(reason) if batch == Batch::Apart => {
                     return Err(vec![Problem::of_file(
                         format!("its images cannot run one by one: {reason}"),
@@ -146,8 +137,44 @@ impl Network {
                 Err(reason) => passes.push(format!("images stay together: {reason}")),
             }
         }
+        let units = images.filter(|images| images.is_range()).map(varying).transpose()?;
         self.add(name, program, passes, Runs { units, apart: None });
         Ok(())
+    }
+
+    /// How images run one by one, what the passes left, and the program of one image: none if there is only one. `whole` is the program of
+    /// all in front of the passes, `program` that behind them.
+    ///
+    /// # Errors
+    /// Why they stay together.
+    fn one_by_one(
+        &self,
+        images: Option<Images>,
+        (whole, program, passes): (&Program, &Program, &[String]),
+        translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
+        batch: Batch,
+    ) -> Result<Option<(Apart, Vec<String>, Program)>, String> {
+        let run = |program: &mut Program| passes::run(program, self.form);
+        let Some(images) = images else {
+            let several = |(_, id): &(String, ValueId)| whole.values[*id].shape.first().is_some_and(|n| *n > 1);
+            return match whole.inputs.iter().any(several) {
+                true => Err("the spec gives its inputs no number of images, one for all of them".into()),
+                false => Ok(None),
+            };
+        };
+        // One image may have fewer steps than several, so the passes run on the program of one. What only they put in order, images
+        // are taken out of behind them.
+        let before = vary(images, (whole, whole), translated, &|_| ()).map_err(depend);
+        let before = before.and_then(|units| Apart::of(images, &units, whole));
+        let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|reason| {
+            let units = vary(images, (whole, program), translated, &|other| drop(run(other))).map_err(depend);
+            let behind = units.and_then(|units| Apart::of(images, &units, program));
+            behind.map(|(apart, one)| (apart, passes.to_vec(), one)).map_err(|_| reason)
+        })?;
+        match apart::slower(&found.2).filter(|_| batch == Batch::Faster) {
+            Some(reason) => Err(reason),
+            None => Ok(Some(found)),
+        }
     }
 
     /// Plans memory and tasks of a program that went through the passes.

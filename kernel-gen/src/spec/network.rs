@@ -56,13 +56,13 @@ struct Header {
 }
 
 /// How several images run, if the spec says.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Images {
     Together,
     Apart,
 }
 
-/// Reads a network, and its workloads as kernels of the spec, which is all for CPUs or not. `file` is the spec's: the model's
+/// Reads a network, and its workloads as kernels of the spec. Whether all its targets are CPUs says `on_cpus`; `file` is the spec's: the model's
 /// path counts from its folder.
 pub(super) fn read(
     table: &mut Table<'_, '_>,
@@ -84,7 +84,12 @@ pub(super) fn read(
     let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
     let layout = table.choice(report, "layout", &layouts).map(|found| found.value);
     let ways = [("together", Images::Together), ("apart", Images::Apart)];
-    let images = table.choice(report, "images", &ways).map(|found| found.value);
+    let images = table.choice(report, "images", &ways);
+    if let Some(found) = images.as_ref().filter(|found| found.value == Images::Apart && !on_cpus) {
+        let cause = "`images = \"apart\"` is for CPUs alone, and the spec has CUDA targets";
+        report.error(&found.span, cause, "leave one of them out");
+    }
+    let images = images.map(|found| found.value);
     table.finish(report);
     let (name, model) = (name?, model?);
     let path = Path::new(file).parent().unwrap_or(Path::new("")).join(model.value);

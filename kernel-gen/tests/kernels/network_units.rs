@@ -218,15 +218,16 @@ fn what_depends_on_another_image_or_on_their_number_is_refused() {
 #[test]
 fn images_that_depend_on_each_other_stay_together() {
     let reason = |name: &str, nodes: Vec<NodeProto>, constants: Vec<TensorProto>| {
-        let wanted = Wanted { images: Batch::Faster, ..Wanted::default() };
-        let network = load_as(&of_nodes(nodes, constants), name, (4, 4), &[4, 6, 6], wanted).unwrap();
-        assert_eq!(network.plans[0].apart, None, "{name}");
-        network.plans[0].passes.last().unwrap().clone()
+        let wanted = Wanted { images: Batch::Apart, ..Wanted::default() };
+        let refused = load_as(&of_nodes(nodes, constants), name, (4, 4), &[4, 6, 6], wanted);
+        refused.map(|network| network.plans[0].program.to_string()).unwrap_err()[0].to_string()
     };
-    let says =
-        |said: &str, what: &str| assert!(said.starts_with("images stay together: ") && said.ends_with(what), "{said}");
+    let says = |said: &str, what: &str| {
+        let start = said.starts_with("its images cannot run one by one: ");
+        assert!(start && said.ends_with(&format!("{what}; leave `images` out: they run together")), "{said}");
+    };
     let softmax = vec![node("Softmax", &["x"], &["y"], vec![int("axis", 0)])];
-    says(&reason("apart-softmax", softmax, vec![]), "");
+    says(&reason("apart-softmax", softmax, vec![]), "`x` is [1, 4, 144] of 4 and [1, 3, 144] of 3");
     // The first image is added to all.
     let first = vec![
         node("Slice", &["x", "zero", "one", "zero"], &["first"], vec![]),
@@ -246,7 +247,7 @@ fn images_that_depend_on_each_other_stay_together() {
         integers("rows", &[2], &[-1, 72]),
         floats("scale", &[72], &[1.5; 72]),
     ];
-    says(&reason("apart-halves", halves, [shapes, numbers()].concat()), "");
+    says(&reason("apart-halves", halves, [shapes, numbers()].concat()), "is a part of several images");
     // Numbers of their own for each image.
     let own = vec![
         node("Shape", &["x"], &["s"], vec![int("end", 1)]),

@@ -214,13 +214,14 @@ impl Device for Cpu {
     }
 
     fn apart(&self, most: usize) -> Vec<Cpu> {
-        let count = self.threads().min(most);
-        if count < 2 { vec![] } else { self.alone(count) }
+        let count = self.threads();
+        if (2..=most).contains(&count) { self.alone(count) } else { vec![] }
     }
 
     fn run_apart(&self, apart: &[Cpu], images: usize, body: &(dyn Fn(usize, &Cpu, usize) + Sync)) -> usize {
-        let workers = self.threads().min(apart.len());
-        if workers < 2 {
+        // A device with more threads than the one that the memory was made for has use for all of them.
+        let workers = self.threads();
+        if !(2..=apart.len()).contains(&workers) {
             return 0;
         }
         let images = images / workers * workers;

@@ -4,6 +4,7 @@ use super::names::{self, Unique, rust_name};
 use super::network_items::{ArgItem, ArgPlace, NetworkModule, PlanItem, Port, Section};
 use super::writer::{RT, USE_RT, element_type, line, shape_text, shape_type, varying_shape_type};
 use crate::emit::escape::{comment, rust_literal};
+use crate::ir::DType;
 use std::collections::BTreeSet;
 
 /// The shape of an array without a shape of its own.
@@ -59,15 +60,10 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
         "/// The file of the weights where this was built, for programs that ship it beside them and call [`Network::load_file`].",
     );
     line(out, 1, &format!("pub const WEIGHTS_FILE: &str = {path};"));
-    line(
-        out,
-        1,
-        &format!(
-            "/// Bytes of memory for what lies between steps{}.",
-            if has_lanes(network) { ", of one image" } else { "" }
-        ),
-    );
-    let bytes: i64 = network.slots.iter().map(|(dtype, n)| n * dtype.bytes() as i64).sum();
+    let each = if has_lanes(network) { ", with that of one image where they run one by one" } else { "" };
+    line(out, 1, &format!("/// Bytes of memory for what lies between steps{each}."));
+    let slots = network.slots.iter().chain(&network.lane);
+    let bytes: i64 = slots.map(|(dtype, n)| n * dtype.bytes() as i64).sum();
     line(out, 1, &format!("pub const ARENA_BYTES: usize = {bytes};"));
     line(out, 0, "");
     fields(out, network);
@@ -153,9 +149,9 @@ fn fields(out: &mut String, network: &NetworkModule) {
         let (element, shape) = (element_type(section.dtype), line_shape(section.elements));
         line(out, 2, &format!("constants{i}: Dev::Tensor<{element}, {shape}>,"));
     }
-    match has_lanes(network) {
-        true => line(out, 2, &format!("lanes: {RT}::network::Lanes<Dev, Lane<Dev>>,")),
-        false => slots(out, network),
+    slots(out, &network.slots);
+    if has_lanes(network) {
+        line(out, 2, &format!("lanes: {RT}::network::Lanes<Dev, Lane<Dev>>,"));
     }
     line(out, 2, "device: std::marker::PhantomData<Dev>,");
     line(out, 1, "}");
@@ -168,16 +164,16 @@ fn has_lanes(network: &NetworkModule) -> bool {
 
 /// What lies between steps, for one image.
 fn lane(out: &mut String, network: &NetworkModule) {
-    line(out, 1, "/// What lies between steps, of images of which each runs by itself one after the other.");
+    line(out, 1, "/// What lies between the steps of one image.");
     line(out, 1, "#[derive(Debug)]");
     line(out, 1, &format!("struct Lane<Dev: {RT}::Device> {{"));
-    slots(out, network);
+    slots(out, &network.lane);
     line(out, 2, "device: std::marker::PhantomData<Dev>,");
     line(out, 1, "}");
 }
 
-fn slots(out: &mut String, network: &NetworkModule) {
-    for (i, (dtype, elements)) in network.slots.iter().enumerate() {
+fn slots(out: &mut String, slots: &[(DType, i64)]) {
+    for (i, (dtype, elements)) in slots.iter().enumerate() {
         line(out, 2, &format!("slot{i}: Dev::Tensor<{}, {}>,", element_type(*dtype), line_shape(*elements)));
     }
 }
@@ -225,19 +221,17 @@ fn load(out: &mut String, network: &NetworkModule) {
     for (i, section) in network.constants.iter().enumerate() {
         line(out, 4, &format!("constants{i}: weights.upload(dev, {})?,", section.offset));
     }
-    let slots = |out: &mut String, depth| {
-        (0..network.slots.len()).for_each(|i| line(out, depth, &format!("slot{i}: dev.zeros()?,")));
-        line(out, depth, "device: std::marker::PhantomData,");
+    let slots = |out: &mut String, depth, slots: &[(DType, i64)]| {
+        (0..slots.len()).for_each(|i| line(out, depth, &format!("slot{i}: dev.zeros()?,")));
     };
-    match network.plans.iter().filter_map(|plan| plan.apart).max() {
-        None => slots(out, 4),
-        Some(most) => {
-            line(out, 4, &format!("lanes: {RT}::network::Lanes::new(dev, {most}, || Ok(Lane {{"));
-            slots(out, 5);
-            line(out, 4, "}))?,");
-            line(out, 4, "device: std::marker::PhantomData,");
-        }
+    slots(out, 4, &network.slots);
+    if let Some(most) = network.plans.iter().filter_map(|plan| plan.apart).max() {
+        line(out, 4, &format!("lanes: {RT}::network::Lanes::new(dev, {most}, || Ok(Lane {{"));
+        slots(out, 5, &network.lane);
+        line(out, 5, "device: std::marker::PhantomData,");
+        line(out, 4, "}))?,");
     }
+    line(out, 4, "device: std::marker::PhantomData,");
     line(out, 3, "})");
     line(out, 2, "}");
 }
@@ -292,8 +286,8 @@ fn run(out: &mut String, network: &NetworkModule, ports: &[Named<'_>]) {
     let plan = &network.plans[0];
     if let Some(most) = plan.apart {
         for Named { name, written, .. } in ports {
-            let arg = if *written { "Output::arg_mut" } else { "Input::arg" };
-            line(out, 3, &format!("let {name} = {RT}::{arg}({name}, dev);"));
+            let (arg, changes) = if *written { ("Output::arg_mut", "mut ") } else { ("Input::arg", "") };
+            line(out, 3, &format!("let {changes}{name} = {RT}::{arg}({name}, dev);"));
         }
         each_image(out, network, plan, ports, &most.to_string());
     } else {
@@ -314,7 +308,10 @@ fn each_image(out: &mut String, network: &NetworkModule, plan: &PlanItem, ports:
         fields.insert(0, "packed, ".into());
     }
     line(out, 3, &format!("let Network {{ {}lanes, .. }} = self;", fields.concat()));
-    let with = |named: &Named<'_>, apart: bool| format!("({}, {apart})", named.name);
+    let with = |named: &Named<'_>, apart: bool| {
+        let again = if named.written { "again_mut" } else { "again" };
+        format!("({}.{again}(), {apart})", named.name)
+    };
     let given: Vec<String> = ports.iter().zip(plan.ports()).map(|(named, port)| with(named, port.apart)).collect();
     line(out, 3, &format!("lanes.run(dev, {images}, [{}], |dev, lane, args| {{", given.join(", ")));
     let args = plan.steps.iter().flat_map(|step| &step.args);
@@ -484,7 +481,10 @@ fn run_of_shapes(out: &mut String, network: &NetworkModule, ports: &[Named<'_>])
         let args = || plan.steps.iter().flat_map(|step| &step.args);
         let is_output =
             |arg: &ArgItem, port: usize| matches!(arg.from, ArgPlace::Output(o) if plan.inputs.len() + o == port);
-        let changed = parameters(&|port| plan.apart.is_none() && args().any(|arg| arg.written && is_output(arg, port)));
+        let changed = parameters(&|port| match plan.apart {
+            Some(_) => ports[port].written,
+            None => args().any(|arg| arg.written && is_output(arg, port)),
+        });
         let units = if plan.units.is_some() { "units: usize, " } else { "" };
         line(out, 0, "");
         line(out, 2, &format!("fn plan{i}(&mut self, dev: &Dev, {units}{changed}) {result} {{"));
@@ -508,9 +508,6 @@ fn parameter(Named { port, name, written, .. }: &Named<'_>, shape: &str) -> Stri
 /// The launches of a plan. `ported` writes an input or a result as an argument, which is written or not.
 fn launches(out: &mut String, network: &NetworkModule, plan: &PlanItem, ported: &dyn Fn(ArgPlace, bool) -> String) {
     let depth = if plan.apart.is_some() { 4 } else { 3 };
-    if plan.apart.is_none() && has_lanes(network) {
-        line(out, 3, "let lane = self.lanes.first();");
-    }
     for (i, step) in plan.steps.iter().enumerate() {
         line(out, depth, &format!("// Step {i}: {}.", comment(&step.nodes.join(", "))));
         line(out, depth, &format!("super::{}::ENTRY.launch(dev, &[", step.module));
@@ -579,13 +576,15 @@ fn argument(
     arg: &ArgItem,
     ported: &dyn Fn(ArgPlace, bool) -> String,
 ) -> String {
-    let (held_by, behind) = if plan.apart.is_some() { ("", "*") } else { ("self.", "") };
-    let slots_of = if has_lanes(network) { "lane" } else { "self" };
+    let ((held_by, behind), (slots_of, slots)) = match plan.apart {
+        Some(_) => (("", "*"), ("lane", &network.lane)),
+        None => (("self.", ""), ("self", &network.slots)),
+    };
     let (place, offset, held) = match arg.from {
         ArgPlace::Packed(i) => return format!("dev.packed_arg(&{held_by}packed[{i}])"),
         ArgPlace::Input(i) => (ported(arg.from, false), 0, plan.inputs[i].elements()),
         ArgPlace::Output(i) => (ported(arg.from, arg.written), 0, plan.outputs[i].elements()),
-        ArgPlace::Slot(i) => (own(&format!("{slots_of}.slot{i}"), arg.written), 0, network.slots[i].1),
+        ArgPlace::Slot(i) => (own(&format!("{slots_of}.slot{i}"), arg.written), 0, slots[i].1),
         ArgPlace::Constant(i, offset) => {
             (own(&format!("{behind}{held_by}constants{i}"), arg.written), offset, network.constants[i].elements)
         }

@@ -13,6 +13,8 @@ pub struct NetworkModule {
     pub plans: Vec<PlanItem>,
     /// Memory between steps: types and numbers of elements.
     pub slots: Vec<(DType, i64)>,
+    /// The same of plans whose images run one by one, for each that runs at the same time.
+    pub lane: Vec<(DType, i64)>,
     /// Constants that steps read as they are, one array for each type.
     pub constants: Vec<Section>,
     /// Constants that are packed: the workload's module, and where each is.
@@ -43,7 +45,7 @@ pub struct PlanItem {
 }
 
 impl Port {
-    /// Elements of a launch's images.
+    /// How many elements a launch sees: those of one image, if images run one by one.
     pub(super) fn elements(&self) -> i64 {
         self.shape[usize::from(self.apart)..].iter().product()
     }

@@ -74,7 +74,7 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
         _ => return Err(Fault::new("it takes past keys or past values, and not both", "export the model again")),
     }
     let softcap = node.float("softcap", 0.0);
-    let scores = wanted(3) || softcap != 0.0;
+    let scores = wanted(3) || softcap > 0.0;
     if scores || (1..3).any(wanted) {
         of = of.by_heads(b)?;
     }
@@ -90,7 +90,11 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
     let mut q = b.view(of.ids[0], &of.shapes[0])?;
     let mut found;
     if scores {
-        let parts = Parts { q, k, v, mask, scale, softcap, mode: node.integer("qk_matmul_output_mode", 0) };
+        let mode = node.integer("qk_matmul_output_mode", 0);
+        if !(0..=3).contains(&mode) {
+            return Err(Fault::attribute("qk_matmul_output_mode", mode, "0 to 3"));
+        }
+        let parts = Parts { q, k, v, mask, scale, softcap, mode };
         let [y, of_scores] = in_parts(b, parts)?;
         found = vec![y, k, v, of_scores];
     } else {
@@ -173,7 +177,7 @@ fn in_parts(b: &mut Builder, Parts { q, k, v, mask, scale, softcap, mode }: Part
     let number = |b: &mut Builder, v: f32| b.add_constant(Tensor::floats(&[1], [v]));
     let factor = number(b, scale);
     let products = binary(b, "multiply", products, factor)?;
-    let capped = match softcap != 0.0 {
+    let capped = match softcap > 0.0 {
         true => {
             let (cap, within) = (number(b, softcap), number(b, 1.0 / softcap));
             let within = binary(b, "multiply", products, within)?;
@@ -230,13 +234,20 @@ fn mask(
     (before, causal): (i64, bool),
     scores: [i64; 4],
 ) -> Result<Option<(ValueId, Vec<i64>)>, Fault> {
-    let [n, _, m, keys] = scores;
+    let [n, heads, m, keys] = scores;
     let mut found = given.map(|mask| mask_of(b, mask, scores)).transpose()?;
-    let window = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1));
+    // A window of all keys hides none.
+    let window = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1).min(keys + m + before));
     let hides = causal || window.iter().any(|side| *side >= 0);
-    if (hides || lengths.is_some()) && m.saturating_mul(keys) > MOST_MASK {
-        let cause = format!("which of {keys} keys each of {m} queries sees is written out as a mask");
-        return Err(Fault::new(cause, format!("use sequences whose product of lengths is at most {MOST_MASK}")));
+    let of_all = if lengths.is_some() { n.saturating_mul(heads) } else { 1 };
+    let count = of_all.saturating_mul(m).saturating_mul(keys);
+    if (hides || lengths.is_some()) && count > MOST_MASK {
+        let cause =
+            format!("which of {keys} keys each of {m} queries sees is written out as a mask of {count} elements");
+        return Err(Fault::new(cause, format!("use shorter sequences: at most {MOST_MASK} elements")));
+    }
+    if hides {
+        b.allow(m.saturating_mul(keys), 0)?;
     }
     let [left, right] = window;
     let mut more = None;
@@ -313,17 +324,19 @@ fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId,
     let mut wide: Vec<i64> = [&[1; 4][shape.len().min(4)..], &shape[..]].concat();
     let mut mask = mask;
     // What is shorter than the keys hides the others; of one column it is more likely that it is meant for all.
+    let fits = |(extent, all): (&i64, i64)| *extent == all || *extent == 1;
     if let [n, heads, m, short] = wide[..]
+        && wide[..3].iter().zip(scores).all(fits)
         && (2..scores[3]).contains(&short)
     {
-        let (rest, count) = ([n, heads, m, scores[3] - short], n * heads * m * (scores[3] - short));
+        let rest = [n, heads, m, scores[3] - short];
+        let count = rest.iter().fold(1i64, |count, extent| count.saturating_mul(*extent));
         b.allow(count, count)?;
         let hidden = b.add_constant(Tensor::floats(&rest, vec![f32::NEG_INFINITY; count as usize]));
         let own = b.view(mask, &wide)?;
         mask = concat_along(b, &[own, hidden], 3)?;
         wide[3] = scores[3];
     }
-    let fits = |(extent, all): (&i64, i64)| *extent == all || *extent == 1;
     if wide.len() != 4 || !wide.iter().zip(scores).all(fits) || wide[3] != scores[3] {
         let cause =
             format!("a mask of {shape:?} does not say which of {} keys each of {} queries sees", scores[3], scores[2]);

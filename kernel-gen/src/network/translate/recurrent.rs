@@ -12,6 +12,8 @@ use crate::workload::Epilogue;
 
 /// Most steps of time: each is two launches or three, and passes look through all of them for each.
 const MOST_STEPS: i64 = 1024;
+/// Most of a GRU that resets first, of which each is up to ten.
+const MOST_STEPS_OF_TEN: i64 = 256;
 
 /// What a layer is, and its extents.
 struct Layer {
@@ -56,8 +58,10 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     let ([steps, batch, inputs], [directions, rows, columns]) = (&shape[..], &of_input[..]) else {
         return Err(Fault::new(format!("an input of {shape:?} and weights of {of_input:?}"), "export the model again"));
     };
-    if *steps > MOST_STEPS {
-        let help = format!("use sequences of at most {MOST_STEPS} steps");
+    let resets_first = gates == 3 && !node.flag("linear_before_reset");
+    let most = if resets_first { MOST_STEPS_OF_TEN } else { MOST_STEPS };
+    if *steps > most {
+        let help = format!("use sequences of at most {most} steps");
         return Err(Fault::new(format!("it has {steps} steps of time"), help));
     }
     if *rows < gates || rows % gates != 0 {
@@ -77,7 +81,7 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     let mut all = vec![];
     for (number, reverse) in backwards.iter().enumerate() {
         let of = direction(b, x, &layer, [number as i64, *directions])?;
-        all.push(match gates == 3 && !node.flag("linear_before_reset") {
+        all.push(match resets_first {
             true => (reset_first(b, &layer, input, &of, *reverse)?, None),
             false => run(b, &layer, input, &of, *reverse)?,
         });

@@ -12,6 +12,8 @@ use crate::network::tensor::Tensor;
 
 /// Most pixels of a side of an image.
 const MOST_PIXELS: i64 = 1 << 20;
+/// Most elements of a matrix that resizes a dimension.
+const MOST_SHARES: i64 = 1 << 26;
 
 /// One dimension that is resized.
 #[derive(Clone, Copy, Debug)]
@@ -135,14 +137,14 @@ impl<'a> Way<'a> {
         if self.exclude_outside {
             row.retain(|(pixel, _)| inside(*pixel));
             let sum: f64 = row.iter().map(|(_, share)| share).sum();
-            row.iter_mut().for_each(|(_, share)| *share /= sum);
+            row.iter_mut().filter(|_| sum != 0.0).for_each(|(_, share)| *share /= sum);
         }
         // What lies outside is as what is at the edge.
         Some(row.into_iter().map(|(pixel, share)| (pixel.clamp(0, last), share)).collect())
     }
 
-    /// Whether an operator of ours reads the same pixels along a dimension. With the flag it is `half_pixel` of the nearest and
-    /// `align_corners` of others.
+    /// Whether an operator of ours reads the same pixels along a dimension: its flag is `half_pixel` where the nearest pixel is taken, and
+    /// else `align_corners`.
     fn is_ours(&self, side: &Side, flagged: bool) -> bool {
         let (n, m) = (side.from as f64, side.to as f64);
         let clamp = |place: f64| if self.mode == "cubic" { place } else { place.clamp(0.0, n - 1.0) };
@@ -264,7 +266,8 @@ fn sides(b: &Builder, node: &Node, x: &[Option<ValueId>], upsample: bool) -> Res
             sides[*at].cut = [cut[i], cut[axes.len() + i]].map(f64::from);
         }
     }
-    if sides.iter().any(|side| !(1..=MOST_PIXELS).contains(&side.to) || side.scale.is_nan()) {
+    let fits = |side: &Side| side.from >= 1 && (1..=MOST_PIXELS).contains(&side.to) && side.scale > 0.0;
+    if !sides.iter().all(fits) {
         let result: Vec<i64> = sides.iter().map(|side| side.to).collect();
         return Err(Fault::new(
             format!("a result of {result:?} from {shape:?}"),
@@ -282,35 +285,41 @@ const CUT: &str = "tf_crop_and_resize";
 /// Resizes one dimension: pixels that are copies are gathered, others are products with a matrix.
 fn along(b: &mut Builder, way: &Way<'_>, x: ValueId, at: usize, side: &Side) -> Result<ValueId, Fault> {
     let mut shape = b.shape(x);
-    let rows: Vec<Option<Vec<(i64, f64)>>> = (0..side.to).map(|i| way.row(side, i)).collect();
-    if way.mode == "nearest" && rows.iter().all(Option::is_some) {
-        let pixels: Vec<i64> = rows.iter().flatten().map(|row| row[0].0).collect();
-        let pixels = b.add_constant(Tensor::integers(&[side.to], pixels));
-        let y = by_indices(b, x, at, pixels)?;
-        shape[at] = side.to;
-        return b.view(y, &shape);
+    if way.mode == "nearest" {
+        let pixels: Option<Vec<i64>> = (0..side.to).map(|i| way.row(side, i).map(|row| row[0].0)).collect();
+        if let Some(pixels) = pixels {
+            let pixels = b.add_constant(Tensor::integers(&[side.to], pixels));
+            let y = by_indices(b, x, at, pixels)?;
+            shape[at] = side.to;
+            return b.view(y, &shape);
+        }
     }
     let elements = side.to.saturating_mul(side.from);
+    if elements > MOST_SHARES {
+        let cause = format!("a dimension of {} becomes {} by a matrix of {elements} elements", side.from, side.to);
+        return Err(Fault::new(
+            cause,
+            format!("use half_pixel coordinates without antialias, or at most {MOST_SHARES}"),
+        ));
+    }
     b.allow(elements, elements)?;
-    let mut matrix = vec![0.0f64; elements as usize];
-    for (i, row) in rows.iter().enumerate() {
-        for (pixel, share) in row.iter().flatten() {
-            matrix[i * side.from as usize + *pixel as usize] += share;
+    let mut matrix = vec![0.0f32; elements as usize];
+    for (i, shares) in (0..side.to).zip(matrix.chunks_exact_mut(side.from as usize)) {
+        for (pixel, share) in way.row(side, i).into_iter().flatten() {
+            shares[pixel as usize] += share as f32;
         }
     }
     let inner: i64 = shape[at + 1..].iter().product();
     let outer: i64 = shape[..at].iter().product();
     let y = if inner == 1 {
         // Behind the last dimension the matrix stands on the right.
-        let turned = (0..side.from as usize)
-            .flat_map(|pixel| matrix.iter().skip(pixel).step_by(side.from as usize))
-            .map(|share| *share as f32);
+        let turned =
+            (0..side.from as usize).flat_map(|pixel| matrix.iter().skip(pixel).step_by(side.from as usize).copied());
         let matrix = Tensor::floats(&[side.from, side.to], turned.collect::<Vec<f32>>());
         let matrix = b.add_constant(matrix);
         let x = b.view(x, &[outer, side.from])?;
         contraction::matmul(b, &Node::default(), &[Some(x), Some(matrix)])?
     } else {
-        let matrix: Vec<f32> = matrix.into_iter().map(|share| share as f32).collect();
         let matrix = b.add_constant(Tensor::floats(&[side.to, side.from], matrix));
         let x = b.view(x, &[outer, side.from, inner])?;
         contraction::matmul(b, &Node::default(), &[Some(matrix), Some(x)])?
