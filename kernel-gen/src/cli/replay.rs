@@ -38,6 +38,9 @@ pub(super) struct Arguments {
     /// Write FILE instead of comparing
     #[arg(long, conflicts_with_all = ["sample", "print", "before"])]
     write: bool,
+    /// Emit the kernels of this workload only, a key; may be given several times. FILE keeps those of others
+    #[arg(long = "workload", value_name = "KEY")]
+    workloads: Vec<String>,
     /// Emit only one kernel of N, the same ones in each run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     sample: u64,
@@ -96,18 +99,30 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         let case = cases.get(name).ok_or_else(|| format!("there is no kernel `{name}`; FILE has their names"))?;
         return Ok(Output::success(case.text(registry)));
     }
-    let listed: Vec<(&String, &Case)> = cases.iter().filter(|(name, _)| is_drawn(name, arguments.sample)).collect();
+    let is_wanted =
+        |name: &str| arguments.workloads.is_empty() || arguments.workloads.iter().any(|key| is_of(name, key));
+    if let Some(key) = arguments.workloads.iter().find(|key| !cases.keys().any(|name| is_of(name, key))) {
+        return Err(format!("there is no kernel of `{key}`; FILE has the keys of all").into());
+    }
+    let listed: Vec<(&String, &Case)> =
+        cases.iter().filter(|(name, _)| is_wanted(name) && is_drawn(name, arguments.sample)).collect();
     let hashes = in_parallel(jobs, &listed, |(_, case)| fnv1a(case.text(registry).as_bytes()) as u32);
     let now: BTreeMap<String, u32> = listed.iter().map(|(name, _)| (*name).clone()).zip(hashes).collect();
     let path = arguments.hashes.display().to_string().replace('\\', "/");
+    let before = || {
+        let text = std::fs::read_to_string(&arguments.hashes).map_err(|error| format!("{path}: {error}"))?;
+        read(&path, &text)
+    };
     if arguments.write {
-        write_whole(&arguments.hashes, written(&now).as_bytes())
+        let mut all = if arguments.workloads.is_empty() { BTreeMap::new() } else { before()? };
+        all.retain(|name, _| !is_wanted(name));
+        all.extend(now);
+        write_whole(&arguments.hashes, written(&all).as_bytes())
             .map_err(|error| format!("{path}: cannot be written: {error}"))?;
-        return Ok(Output::success(format!("{path}: {} kernels\n", now.len())));
+        return Ok(Output::success(format!("{path}: {} kernels\n", all.len())));
     }
-    let text = std::fs::read_to_string(&arguments.hashes).map_err(|error| format!("{path}: {error}"))?;
-    let mut then = read(&path, &text)?;
-    then.retain(|name, _| is_drawn(name, arguments.sample));
+    let mut then = before()?;
+    then.retain(|name, _| is_wanted(name) && is_drawn(name, arguments.sample));
     let mut errors = vec![];
     let mut first = None;
     for name in now.keys().chain(then.keys()).collect::<BTreeSet<_>>() {
@@ -128,6 +143,11 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     }
     let success = errors.is_empty();
     Ok(Output { text, errors, success })
+}
+
+/// Whether a kernel is one of a workload.
+fn is_of(name: &str, key: &str) -> bool {
+    name.strip_prefix(key).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Whether a kernel is in a sample of one in `n`.
