@@ -189,8 +189,9 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
     assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (10, 6), "{found}");
 }
 
-/// A spec of one layer that has a record.
+/// A spec of one layer that has a record of one thread, and one of two.
 const LAYER: &str = r#"schema = 1
+threads = 1
 [targets]
 cpu = ["x86-64-v3"]
 [[kernel]]

@@ -247,7 +247,8 @@ fn images_that_depend_on_each_other_stay_together() {
         integers("rows", &[2], &[-1, 72]),
         floats("scale", &[72], &[1.5; 72]),
     ];
-    says(&reason("apart-halves", halves, [shapes, numbers()].concat()), "is a part of several images");
+    // Behind the passes it is a part of several images, which is refused as well.
+    says(&reason("apart-halves", halves, [shapes, numbers()].concat()), "`x` is [2, 4, 72] of 4 and [2, 3, 72] of 3");
     // Numbers of their own for each image.
     let own = vec![
         node("Shape", &["x"], &["s"], vec![int("end", 1)]),
