@@ -142,13 +142,18 @@ mod tests {
         }
     }
 
-    /// The same one by one: on one thread, on as many as there are images, and on others, and of a number that is in the type.
+    /// The images, and the probabilities that each has alone.
+    fn images_and_probabilities() -> (Vec<f32>, Vec<f32>) {
+        let images = IMAGES.lines().flat_map(|line| numbers(line)[1..].to_vec()).map(|v| v / 16.0);
+        (images.collect(), EXPECTED.lines().flat_map(numbers).collect())
+    }
+
+    /// Images one by one have them, too: on one thread, on as many as there are images, and on others, and of a number that is in the type.
     #[test]
     fn images_one_by_one_have_the_probabilities_of_each_alone() {
         use super::kernels::{digits_apart, digits_five};
         use kernel_gen_runtime::{D2, D4};
-        let images: Vec<f32> = IMAGES.lines().flat_map(|line| numbers(line)[1..].to_vec()).map(|v| v / 16.0).collect();
-        let expected: Vec<f32> = EXPECTED.lines().flat_map(numbers).collect();
+        let (images, expected) = images_and_probabilities();
         for threads in [1, 2, 3, 5, 70] {
             let dev = Cpu::with_threads(threads);
             let mut network = digits_apart::Network::load(&dev, digits_apart::WEIGHTS).unwrap();
@@ -172,8 +177,7 @@ mod tests {
         use kernel_gen_runtime::{D2, D4};
         let dev = Cpu::with_threads(2);
         let mut network = digits_batch::Network::load(&dev, digits_batch::WEIGHTS).unwrap();
-        let images: Vec<f32> = IMAGES.lines().flat_map(|line| numbers(line)[1..].to_vec()).map(|v| v / 16.0).collect();
-        let expected: Vec<f32> = EXPECTED.lines().flat_map(numbers).collect();
+        let (images, expected) = images_and_probabilities();
         let mut run = |n: usize| {
             let (mut all, pixels, into) = (vec![0.0; 10 * n], [n, 1, 8, 8], [n, 10]);
             let pixels = DynView::new(&images[..64 * n], &pixels);

@@ -37,6 +37,7 @@ use crate::diagnostic::Size;
 use crate::workload::ConvLayout;
 use apart::Images;
 use model::Model;
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -119,10 +120,14 @@ impl Network {
         let whole = translated(None)?;
         let mut program = whole.clone();
         let mut passes = passes::run(&mut program, self.form);
-        let run = |program: &mut Program| passes::run(program, self.form);
-        let varying = |images| vary(images, (&whole, &program), &translated, &|other| drop(run(other)));
+        // What varies behind the passes: a range wants it, and so may images one by one before.
+        let behind = LazyCell::new(|| {
+            let pass = |other: &mut Program| drop(passes::run(other, self.form));
+            images.map(|images| vary(images, (&whole, &program), &translated, &pass)).transpose()
+        });
         if batch != Batch::Together {
-            match self.one_by_one(images, (&whole, &program, &passes), &translated, batch) {
+            let of_all = (&whole, &program, &passes[..]);
+            match self.one_by_one(images, of_all, &translated, &|| LazyCell::force(&behind).clone(), batch) {
                 Ok(Some((apart, passes, one))) => {
                     self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
                     return Ok(());
@@ -137,13 +142,14 @@ impl Network {
                 Err(reason) => passes.push(format!("images stay together: {reason}")),
             }
         }
-        let units = images.filter(|images| images.is_range()).map(varying).transpose()?;
+        let units = if images.is_some_and(Images::is_range) { LazyCell::force(&behind).clone()? } else { None };
+        drop(behind);
         self.add(name, program, passes, Runs { units, apart: None });
         Ok(())
     }
 
     /// How images run one by one, what the passes left, and the program of one image: none if there is only one. `whole` is the program of
-    /// all in front of the passes, `program` that behind them.
+    /// all in front of the passes, `program` that behind them, and `behind` says what of it varies.
     ///
     /// # Errors
     /// Why they stay together.
@@ -152,9 +158,9 @@ impl Network {
         images: Option<Images>,
         (whole, program, passes): (&Program, &Program, &[String]),
         translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
+        behind: &dyn Fn() -> Result<Option<Units>, Vec<Problem>>,
         batch: Batch,
     ) -> Result<Option<(Apart, Vec<String>, Program)>, String> {
-        let run = |program: &mut Program| passes::run(program, self.form);
         let Some(images) = images else {
             let several = |(_, id): &(String, ValueId)| whole.values[*id].shape.first().is_some_and(|n| *n > 1);
             return match whole.inputs.iter().any(several) {
@@ -166,11 +172,11 @@ impl Network {
         // are taken out of behind them.
         let before = vary(images, (whole, whole), translated, &|_| ()).map_err(depend);
         let before = before.and_then(|units| Apart::of(images, &units, whole));
-        let found = before.map(|(apart, mut one)| (apart, run(&mut one), one)).or_else(|reason| {
-            let units = vary(images, (whole, program), translated, &|other| drop(run(other))).map_err(depend);
-            let behind = units.and_then(|units| Apart::of(images, &units, program));
-            behind.map(|(apart, one)| (apart, passes.to_vec(), one)).map_err(|_| reason)
-        })?;
+        let found =
+            before.map(|(apart, mut one)| (apart, passes::run(&mut one, self.form), one)).or_else(|reason| {
+                let units = behind().ok().flatten().ok_or(reason.clone())?;
+                Apart::of(images, &units, program).map(|(apart, one)| (apart, passes.to_vec(), one)).map_err(|_| reason)
+            })?;
         match apart::slower(&found.2).filter(|_| batch == Batch::Faster) {
             Some(reason) => Err(reason),
             None => Ok(Some(found)),

@@ -83,12 +83,17 @@ fn check(model: &ModelProto, network: &Network, rest: &[i64], seed: u64) {
         let given = inputs(&program, seed);
         let expected = evaluate(&program, &given, None);
         let got = evaluate(&of_units(plan, number), &given, Some(network));
-        for (i, (a, b)) in expected.iter().zip(&got).enumerate() {
-            assert_eq!(a.len(), b.len(), "seed {seed}, {number} images, result {i}");
-            let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-            let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
-            assert_eq!(wrong, None, "seed {seed}, {number} images, result {i}: {}", plan.program);
-        }
+        agree(&expected, &got, &format!("seed {seed}, {number} images"), plan);
+    }
+}
+
+/// Holds the results of a plan against those of the model.
+fn agree(expected: &[Vec<f64>], got: &[Vec<f64>], of: &str, plan: &Plan) {
+    for (i, (a, b)) in expected.iter().zip(got).enumerate() {
+        assert_eq!(a.len(), b.len(), "{of}, result {i}");
+        let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
+        assert_eq!(wrong, None, "{of}, result {i}: {}", plan.program);
     }
 }
 
@@ -156,12 +161,7 @@ fn images_one_by_one_are_computed_as_together() {
         let program = parse(&model.write_buf().unwrap(), Path::new("/nowhere"), &shapes).unwrap();
         let given = inputs(&program, seed);
         let expected = evaluate(&program, &given, None);
-        for (i, (a, b)) in expected.iter().zip(&one_by_one(&network, &given)).enumerate() {
-            assert_eq!(a.len(), b.len(), "seed {seed}, result {i}");
-            let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-            let wrong = a.iter().zip(b).position(|(a, b)| b.is_nan() || (a - b).abs() > 1e-5 * size);
-            assert_eq!(wrong, None, "seed {seed}, {images} images, result {i}: {}", plan.program);
-        }
+        agree(&expected, &one_by_one(&network, &given), &format!("seed {seed}, {images} images"), plan);
         made += 1;
     }
     println!("of {count} networks {made} run images one by one; refused: {refused:?}");

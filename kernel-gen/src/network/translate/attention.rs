@@ -3,10 +3,10 @@
 use super::builder::{Builder, Call};
 use super::contraction;
 use super::element::{binary, choose};
-use super::movement::{concat, permuted};
+use super::movement::{along, permuted};
 use super::operands::required;
 use super::row;
-use crate::network::model::{Attribute, Node};
+use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
@@ -66,7 +66,7 @@ pub(super) fn attention(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> 
                 };
                 before = rows;
                 let own_rows = b.view(of.ids[at], &own)?;
-                of.ids[at] = concat_along(b, &[past, own_rows], 2)?;
+                of.ids[at] = along(b, vec![past, own_rows], 2)?;
                 of.shapes[at][2] += rows;
             }
         }
@@ -144,11 +144,15 @@ fn operands(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Opera
     Ok(Operands { ids: all, shapes, rows_first: rank == 3 })
 }
 
-/// A concatenation along a dimension.
-fn concat_along(b: &mut Builder, all: &[ValueId], at: i64) -> Result<ValueId, Fault> {
-    let attributes = [("axis".to_string(), Attribute::Integer(at))].into_iter().collect();
-    let node = Node { op: "Concat".into(), attributes, ..Node::default() };
-    concat(b, &node, &all.iter().map(|id| Some(*id)).collect::<Vec<_>>())
+/// The shape of a mask with four dimensions.
+fn wide(shape: &[i64]) -> Vec<i64> {
+    [&[1; 4][shape.len().min(4)..], shape].concat()
+}
+
+/// What truth values that say which keys are seen add to the scores.
+fn added(b: &mut Builder, seen: ValueId) -> Result<ValueId, Fault> {
+    let [shown, hidden] = [0.0, f32::NEG_INFINITY].map(|added| b.add_constant(Tensor::floats(&[], [added])));
+    choose(b, &Node::default(), &[Some(seen), Some(shown), Some(hidden)])
 }
 
 /// Attention whose scores are a result themselves, or go through a function: each head by itself.
@@ -189,7 +193,7 @@ fn in_parts(b: &mut Builder, Parts { q, k, v, mask, scale, softcap, mode }: Part
         false => products,
     };
     let mask = match mask {
-        Some((mask, shape)) => Some(b.view(mask, &[&[1; 4][shape.len().min(4)..], &shape[..]].concat())?),
+        Some((mask, shape)) => Some(b.view(mask, &wide(&shape))?),
         None => None,
     };
     let masked = match mask {
@@ -235,7 +239,7 @@ fn mask(
     scores: [i64; 4],
 ) -> Result<Option<(ValueId, Vec<i64>)>, Fault> {
     let [n, heads, m, keys] = scores;
-    let mut found = given.map(|mask| mask_of(b, mask, scores)).transpose()?;
+    let found = given.map(|mask| mask_of(b, mask, scores)).transpose()?;
     // A window of all keys hides none.
     let window = ["left_window_size", "right_window_size"].map(|name| node.integer(name, -1).min(keys + m + before));
     let hides = causal || window.iter().any(|side| *side >= 0);
@@ -277,8 +281,7 @@ fn mask(
             let within = binary(b, "less_or_equal", low, high)?;
             seen = binary(b, "logical_and", seen, within)?;
         }
-        let [shown, hidden] = [0.0, f32::NEG_INFINITY].map(|added| b.add_constant(Tensor::floats(&[], [added])));
-        more = Some(choose(b, &Node::default(), &[Some(seen), Some(shown), Some(hidden)])?);
+        more = Some(added(b, seen)?);
     } else if hides {
         let sees = |i: i64, j: i64| {
             let own = i + before;
@@ -288,16 +291,15 @@ fn mask(
         let all: Vec<f32> = (0..m).flat_map(|i| (0..keys).map(move |j| added(i, j))).collect();
         more = Some(b.add_constant(Tensor::floats(&[m, keys], all)));
     }
-    found = match (found, more) {
+    Ok(match (found, more) {
         (Some((mask, shape)), Some(more)) => {
-            let mask = b.view(mask, &[&[1; 4][shape.len().min(4)..], &shape[..]].concat())?;
+            let mask = b.view(mask, &wide(&shape))?;
             let sum = binary(b, "add", mask, more)?;
             Some(mask_of(b, sum, scores)?)
         }
         (None, Some(more)) => Some(mask_of(b, more, scores)?),
         (found, None) => found,
-    };
-    Ok(found)
+    })
 }
 
 /// A mask as what is added to the scores, in one of the shapes that the operator takes.
@@ -310,10 +312,7 @@ fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId,
             b.add_constant(Tensor::floats(&tensor.shape, added))
         }
         Some(_) => b.numbers(mask),
-        None if b.is_truth(mask) || b.is_given_truth(mask) => {
-            let [seen, hidden] = [0.0, f32::NEG_INFINITY].map(|added| b.add_constant(Tensor::floats(&[], [added])));
-            choose(b, &Node::default(), &[Some(mask), Some(seen), Some(hidden)])?
-        }
+        None if b.is_truth(mask) || b.is_given_truth(mask) => added(b, mask)?,
         None if b.is_integer(mask) => {
             let help = "give it numbers that are added to the scores, or a constant mask";
             return Err(Fault::new("its mask is of integers that are known when the network runs", help));
@@ -321,7 +320,7 @@ fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId,
         None => mask,
     };
     let shape = b.shape(mask);
-    let mut wide: Vec<i64> = [&[1; 4][shape.len().min(4)..], &shape[..]].concat();
+    let mut wide = wide(&shape);
     let mut mask = mask;
     // What is shorter than the keys hides the others; of one column it is more likely that it is meant for all.
     let fits = |(extent, all): (&i64, i64)| *extent == all || *extent == 1;
@@ -334,7 +333,7 @@ fn mask_of(b: &mut Builder, mask: ValueId, scores: [i64; 4]) -> Result<(ValueId,
         b.allow(count, count)?;
         let hidden = b.add_constant(Tensor::floats(&rest, vec![f32::NEG_INFINITY; count as usize]));
         let own = b.view(mask, &wide)?;
-        mask = concat_along(b, &[own, hidden], 3)?;
+        mask = along(b, vec![own, hidden], 3)?;
         wide[3] = scores[3];
     }
     if wide.len() != 4 || !wide.iter().zip(scores).all(fits) || wide[3] != scores[3] {

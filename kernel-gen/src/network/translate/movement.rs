@@ -129,10 +129,15 @@ pub(super) fn split(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
 pub(super) fn concat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let all = (0..x.len()).map(|i| required(x, i)).collect::<Result<Vec<_>, _>>()?;
     // What has no elements adds none.
-    let mut all: Vec<ValueId> = all.into_iter().filter(|id| b.program.elements(*id) != 0).collect();
+    let all: Vec<ValueId> = all.into_iter().filter(|id| b.program.elements(*id) != 0).collect();
     let first = *all.first().ok_or_else(|| Fault::new("it has no operands", "leave it out"))?;
-    let shape = b.shape(first);
-    let at = axis(node.integer("axis", 0), shape.len())?;
+    let at = axis(node.integer("axis", 0), b.shape(first).len())?;
+    along(b, all, at)
+}
+
+/// Tensors side by side along a dimension: one at least, and none without elements.
+pub(super) fn along(b: &mut Builder, mut all: Vec<ValueId>, at: usize) -> Result<ValueId, Fault> {
+    let shape = b.shape(all[0]);
     for id in &all {
         let other = b.shape(*id);
         if other.len() != shape.len() || (0..shape.len()).any(|i| i != at && other[i] != shape[i]) {
@@ -155,7 +160,7 @@ pub(super) fn concat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
 /// Most tensors that one kernel puts side by side: it has six lists of extents.
 const MOST_OPERANDS: usize = 7;
 
-/// Tensors side by side.
+/// A few of them.
 fn beside(b: &mut Builder, all: &[ValueId], at: usize) -> Result<ValueId, Fault> {
     let shape = b.shape(all[0]);
     let others: Vec<i64> = all[1..].iter().map(|id| b.shape(*id)[at]).collect();

@@ -87,9 +87,8 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
         });
     }
     // Step by step, and within a step direction by direction.
-    let in_order: Vec<Option<ValueId>> =
-        (0..*steps as usize).flat_map(|t| all.iter().map(move |(states, _)| Some(states[t]))).collect();
-    let states = movement::concat(b, &beside(), &in_order)?;
+    let in_order = (0..*steps as usize).flat_map(|t| all.iter().map(move |(states, _)| states[t])).collect();
+    let states = movement::along(b, in_order, 0)?;
     let states = b.view(states, &[*steps, *directions, *batch, layer.hidden])?;
     let mut last = vec![];
     for (number, reverse) in backwards.iter().enumerate() {
@@ -98,8 +97,7 @@ pub(super) fn layer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     }
     let mut found = vec![states];
     for i in 0..if gates == 4 { 2 } else { 1 } {
-        let ends: Vec<Option<ValueId>> = last.iter().map(|ends| ends[i]).collect();
-        let ends = movement::concat(b, &beside(), &ends)?;
+        let ends = movement::along(b, last.iter().filter_map(|ends| ends[i]).collect(), 0)?;
         found.push(b.view(ends, &[*directions, *batch, layer.hidden])?);
     }
     if turned {
@@ -121,9 +119,9 @@ fn swapped(b: &mut Builder, x: ValueId) -> Result<ValueId, Fault> {
     permuted(b, x, &order)
 }
 
-/// A concatenation along the first dimension.
-fn beside() -> Node {
-    Node { op: "Concat".into(), ..Node::default() }
+/// The product of rows and a weight: `[m, k]` by `[n, k]`.
+fn product(x: ValueId, weight: ValueId, [m, n, k]: [i64; 3]) -> Call {
+    Call::new("matmul", &[x, weight]).key("a", &[m, k]).key("b", &[n, k]).flag("trans_b", true)
 }
 
 /// Refuses what layers may have beyond the usual.
@@ -207,8 +205,7 @@ fn run(
     let (rows, all) = (steps * batch, gates * hidden);
     // The products of the inputs are one; a GRU's reset gate takes the state's bias, too.
     let input = b.view(input, &[rows, inputs])?;
-    let mut call = Call::new("matmul", &[input, of.of_input]).key("a", &[rows, inputs]).key("b", &[all, inputs]);
-    call = call.flag("trans_b", true);
+    let mut call = product(input, of.of_input, [rows, all, inputs]);
     if let Some([of_input, of_state]) = of.bias {
         let bias = if gates == 3 { of_input } else { binary(b, "add", of_input, of_state)? };
         call = call.then(Epilogue::Bias, &[bias]);
@@ -227,9 +224,7 @@ fn run(
         // What the state gives, to which an LSTM's and an RNN's products of the input are added at once.
         let product = match state {
             Some(state) => {
-                let call =
-                    Call::new("matmul", &[state, of.of_state]).key("a", &[batch, hidden]).key("b", &[all, hidden]);
-                let call = call.flag("trans_b", true);
+                let call = product(state, of.of_state, [batch, all, hidden]);
                 Some(match (gates, of.bias) {
                     (3, Some([_, bias])) => b.compute(call.then(Epilogue::Bias, &[bias]))?,
                     (3, None) => b.compute(call)?,
@@ -295,7 +290,7 @@ fn reset_first(
     for (first, rows) in [(0, 2 * hidden), (2 * hidden, hidden)] {
         weights.push(part(b, of.of_state, &[first, 0], &[rows, hidden], &[1, 1])?);
         let weight = part(b, of.of_input, &[first, 0], &[rows, inputs], &[1, 1])?;
-        let call = Call::new("matmul", &[input, weight]).key("a", &[steps * batch, inputs]).key("b", &[rows, inputs]);
+        let call = product(input, weight, [steps * batch, rows, inputs]);
         let call = match bias {
             Some(bias) => {
                 let bias = part(b, bias, &[first], &[rows], &[1])?;
@@ -303,7 +298,7 @@ fn reset_first(
             }
             None => call,
         };
-        products.push(b.compute(call.flag("trans_b", true))?);
+        products.push(b.compute(call)?);
     }
     let mut state = of.state;
     let mut states = vec![None; steps as usize];
@@ -313,11 +308,9 @@ fn reset_first(
         let gate = |b: &mut Builder, which: usize, columns: i64, state: Option<ValueId>, then: Epilogue| {
             let own = part(b, products[which], &[t * batch, 0], &[batch, columns], &[1, 1])?;
             let call = match state {
-                Some(state) => Call::new("matmul", &[state, weights[which]])
-                    .key("a", &[batch, hidden])
-                    .key("b", &[columns, hidden])
-                    .flag("trans_b", true)
-                    .then(Epilogue::ResidualAdd, &[own]),
+                Some(state) => {
+                    product(state, weights[which], [batch, columns, hidden]).then(Epilogue::ResidualAdd, &[own])
+                }
                 None => Call::new("identity", &[own]).key("input", &[batch, columns]),
             };
             b.compute(call.then(then, &[]))

@@ -76,7 +76,7 @@ impl<'a> Way<'a> {
             "pytorch_half_pixel" if side.to == 1 => 0.0,
             "half_pixel" | "pytorch_half_pixel" => (i + 0.5) / scale - 0.5,
             "half_pixel_symmetric" => n / 2.0 * (1.0 - m / (scale * n)) + (i + 0.5) / scale - 0.5,
-            "tf_crop_and_resize" => {
+            CUT => {
                 let [start, end] = side.cut;
                 let along = if side.to == 1 { 0.5 } else { i / (m - 1.0) };
                 (start + along * (end - start)) * (n - 1.0)
