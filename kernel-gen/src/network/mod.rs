@@ -8,6 +8,7 @@
 //! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
 
 mod apart;
+mod constants;
 mod few_bits;
 mod form;
 mod memory;

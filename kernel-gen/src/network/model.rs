@@ -5,6 +5,12 @@ use crate::ir::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+/// The operator that gives the entries of a table that integers stand for. No file has it.
+pub(super) const TABLE: &str = "(table)";
+
+/// A convolution or product whose operands are integers, and whose result is numbers: that in its attribute of this name. No file has it.
+pub(super) const SUMS: &str = "(sums)";
+
 /// A model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
@@ -30,10 +36,11 @@ impl Model {
         if types.all(|dtype| dtype == first) { first } else { DType::F32 }
     }
 
-    /// Whether there are convolutions or products of integers of eight bits.
+    /// Whether there are convolutions of integers of eight bits, or products that files say so.
     pub(super) fn is_quantised(&self) -> bool {
         let of_integers = ["QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"];
-        self.nodes.iter().any(|node| of_integers.contains(&node.op.as_str()))
+        let sums = |node: &Node| node.op == SUMS && node.text(SUMS, "") == "Conv";
+        self.nodes.iter().any(|node| of_integers.contains(&node.op.as_str()) || sums(node))
     }
 }
 
@@ -120,6 +127,18 @@ impl Node {
             Some(Attribute::Float(value)) => *value,
             _ => otherwise,
         }
+    }
+
+    /// What a `Constant` is.
+    pub(super) fn tensor(&self) -> Option<Tensor> {
+        Some(match self.attributes.values().next()? {
+            Attribute::Tensor(tensor) => tensor.clone(),
+            Attribute::Float(value) => Tensor::floats(&[], [*value]),
+            Attribute::Integer(value) => Tensor::integers(&[], [*value]),
+            Attribute::Floats(list) => Tensor::floats(&[list.len() as i64], list.clone()),
+            Attribute::Integers(list) => Tensor::integers(&[list.len() as i64], list.clone()),
+            _ => return None,
+        })
     }
 
     /// A list of integers, if it is there.

@@ -3,9 +3,8 @@
 //! The file comes from anywhere, so nothing of it is believed: sizes are compared with the data that is there, and external
 //! data must lie below the model's folder.
 
-use super::model::{Attribute, Extent, Input, Model, Node};
+use super::model::{Attribute, Extent, Input, Model, Node, SUMS, TABLE};
 use super::problem::{Fault, Problem};
-use super::qdq::TABLE;
 use super::tensor::{Data, Tensor, is_shape};
 use super::translate::BY_NUMBERS;
 use super::wire;
@@ -93,7 +92,7 @@ fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -
         let name = proto.name.clone().filter(|name| !name.is_empty()).unwrap_or(first);
         let place = format!("node `{name}` ({op})");
         let mut wrong = |fault| problems.push(Problem::at(&place, fault));
-        if op == TABLE {
+        if [SUMS, TABLE].contains(&op.as_str()) {
             wrong(Fault::new("the operator is not supported", AGAIN));
         }
         let domain = proto.domain.clone().unwrap_or_default();

@@ -3,17 +3,29 @@
 //! Such a convolution or product, with the integers that stand for its operands, is ONNX's operator on integers: it adds up exactly
 //! what the pairs round. A ReLU between it and its `QuantizeLinear` does nothing where no integer stands for a number below 0.
 
-use super::model::{Attribute, Model, Node};
+use super::constants;
+use super::model::{Attribute, Model, Node, SUMS, TABLE};
 use super::tensor::Tensor;
 use crate::ir::DType;
 use crate::workload::quant::largest_sum;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The operator that gives the entries of a table that integers stand for. No file has it.
-pub(super) const TABLE: &str = "(table)";
-
 /// Joins operators with the pairs around them, and leaves out what nothing needs any more.
 pub(super) fn join(model: &mut Model) {
+    let has_pairs = |node: &Node| ["QuantizeLinear", "DequantizeLinear"].contains(&node.op.as_str());
+    if !model.nodes.iter().any(has_pairs) {
+        return;
+    }
+    constants::settle(model);
+    join_all(model, "QuantizeLinear", |pairs, at| pairs.joined(at).or_else(|| pairs.table(at)));
+    // What has no pair behind it: where training rounds inputs and weights alone, and where a sum of numbers follows.
+    for op in ["Conv", "Gemm", "MatMul"] {
+        join_all(model, op, |pairs, at| pairs.sums(at));
+    }
+}
+
+/// Puts what is found for nodes of an operator in their places.
+fn join_all(model: &mut Model, op: &str, find: impl Fn(&Pairs, usize) -> Option<Joined>) {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for name in model.nodes.iter().flat_map(|node| &node.inputs).chain(&model.outputs) {
         *uses.entry(name).or_default() += 1;
@@ -21,9 +33,8 @@ pub(super) fn join(model: &mut Model) {
     let writers =
         model.nodes.iter().enumerate().flat_map(|(i, node)| node.outputs.iter().map(move |o| (o.as_str(), i)));
     let pairs = Pairs { model, writers: writers.collect(), uses };
-    let quantizers = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == "QuantizeLinear");
-    let found: Vec<(usize, Joined)> =
-        quantizers.filter_map(|at| Some((at, pairs.joined(at).or_else(|| pairs.table(at))?))).collect();
+    let nodes = (0..model.nodes.len()).filter(|at| model.nodes[*at].op == op);
+    let found: Vec<(usize, Joined)> = nodes.filter_map(|at| Some((at, find(&pairs, at)?))).collect();
     replace(model, found);
 }
 
@@ -32,11 +43,13 @@ pub(super) fn replace(model: &mut Model, found: Vec<(usize, Joined)>) {
     if found.is_empty() {
         return;
     }
-    let mut before = vec![];
+    let (mut before, mut given) = (vec![], BTreeSet::new());
     for (at, joined) in found {
         model.constants.extend(joined.constants);
         model.nodes[at] = joined.node;
-        before.extend(joined.before.into_iter().map(|node| (at, node)));
+        // What several take is added in front of the first.
+        let new = joined.before.into_iter().filter(|node| given.insert(node.outputs.clone()));
+        before.extend(new.map(|node| (at, node)));
     }
     // From the last on, so that places of those before stay what they are.
     before.into_iter().rev().for_each(|(at, node)| model.nodes.insert(at, node));
@@ -58,7 +71,33 @@ fn keep_what_is_needed(model: &mut Model) {
 }
 
 /// Operators whose results are elements of their first input.
-const MOVES: [&str; 6] = ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"];
+const MOVES: [&str; 13] = [
+    "MaxPool",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Slice",
+    "Gather",
+    "Expand",
+    "Tile",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Resize",
+];
+
+/// Operators between pairs that are operators of ONNX Runtime: these take each operand with scale and zero point, and those of the result.
+const OF_RUNTIME: [(&str, &str); 3] =
+    [("AveragePool", "QLinearAveragePool"), ("GlobalAveragePool", "QLinearGlobalAveragePool"), ("Mul", "QLinearMul")];
+
+/// Whether a node's results are elements of its first input.
+fn moves(node: &Node) -> bool {
+    // Where a cut-out is larger than the image, a number stands beside it.
+    let cuts = node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize";
+    let nearest = node.text("mode", "nearest") == "nearest" && !cuts;
+    MOVES.contains(&node.op.as_str()) && (node.op != "Resize" || nearest)
+}
 
 /// Functions of each element, of one operand or of several.
 const OF_ELEMENTS: [&str; 34] = [
@@ -98,6 +137,9 @@ const OF_ELEMENTS: [&str; 34] = [
     "Tanh",
 ];
 
+/// Most nodes that move elements one behind the other.
+const MOST_MOVES: usize = 16;
+
 /// Most nodes of a function.
 const MOST_NODES: usize = 64;
 
@@ -113,10 +155,22 @@ struct Function {
 /// An operator in the place of several nodes, of which it takes the place of the last.
 pub(super) struct Joined {
     pub(super) node: Node,
-    /// Nodes that make its constants.
+    /// Nodes that make its operands.
     pub(super) before: Vec<Node>,
     /// Constants that it takes.
     pub(super) constants: Vec<(String, Tensor)>,
+}
+
+/// What a convolution or product of integers takes.
+struct Operands {
+    /// Input and weights, with scale and zero point behind each.
+    inputs: Vec<String>,
+    /// The bias of integers, if there is one.
+    bias: Option<String>,
+    /// Constants among these that the file does not have.
+    constants: Vec<(String, Tensor)>,
+    /// Nodes that move the input's integers.
+    before: Vec<Node>,
 }
 
 /// A model, and who writes and reads its values.
@@ -145,6 +199,31 @@ impl Pairs<'_> {
         Some([input(0), input(1), input(2)])
     }
 
+    /// The same of what nodes that move elements make of these: on the integers, by nodes that are added.
+    fn behind_moves(&self, name: &str, added: &mut Vec<Node>) -> Option<[String; 3]> {
+        let (mut at, mut moved) = (name, vec![]);
+        while moved.len() <= MOST_MOVES {
+            if let Some([x, scale, zero]) = self.quantised(at) {
+                let mut x = x;
+                for node in moved.into_iter().rev() {
+                    let mut node: Node = Node::clone(node);
+                    let output = format!("{} in integers", node.outputs[0]);
+                    node.inputs[0] = std::mem::replace(&mut x, output.clone());
+                    // Somebody else may have asked for it.
+                    if self.writer(&output).is_none() {
+                        node.outputs[0] = output;
+                        added.push(node);
+                    }
+                }
+                return Some([x, scale, zero]);
+            }
+            let node = self.writer(at).filter(|node| moves(node) && node.outputs.len() == 1)?;
+            moved.push(node);
+            at = node.inputs.first()?;
+        }
+        None
+    }
+
     /// The operator whose result a `QuantizeLinear` takes, joined with it.
     fn joined(&self, at: usize) -> Option<Joined> {
         let quantizer = &self.model.nodes[at];
@@ -158,7 +237,7 @@ impl Pairs<'_> {
         if node.op == "Relu" && self.is_least(&zero) {
             node = self.only_writer(node.inputs.first()?)?;
         }
-        if MOVES.contains(&node.op.as_str()) {
+        if moves(node) {
             return self.moved(node, quantizer);
         }
         if node.op == "Add" {
@@ -182,27 +261,24 @@ impl Pairs<'_> {
             let node = Node { op: "QLinearConcat".into(), inputs, outputs: quantizer.outputs.clone(), ..node.clone() };
             return Some(Joined { node, before: vec![], constants: vec![] });
         }
-        let (op, columns) = match node.op.as_str() {
-            "Conv" => ("QLinearConv", 0),
-            "MatMul" => ("QLinearMatMul", 1),
-            "Gemm" if node.float("alpha", 1.0) == 1.0 && node.float("beta", 1.0) == 1.0 => {
-                ("QGemm", usize::from(!node.flag("transB")))
+        if let Some((_, op)) = OF_RUNTIME.iter().find(|(op, _)| *op == node.op) {
+            // A function of one tensor is a table.
+            let operands = node.inputs.iter().map(|name| self.quantised(name)).collect::<Option<Vec<_>>>()?;
+            if !operands.iter().all(|operand| self.is_of_bytes(operand)) || self.table(at).is_some() {
+                return None;
             }
+            let inputs = operands.into_iter().flatten().chain([quantizer.inputs.get(1)?.clone(), zero]).collect();
+            let node = Node { op: (*op).into(), inputs, outputs: quantizer.outputs.clone(), ..node.clone() };
+            return Some(Joined { node, before: vec![], constants: vec![] });
+        }
+        let op = match node.op.as_str() {
+            "Conv" => "QLinearConv",
+            "MatMul" => "QLinearMatMul",
+            "Gemm" => "QGemm",
             _ => return None,
         };
-        let x = self.quantised(node.inputs.first()?)?;
-        let w = self.quantised(node.inputs.get(1)?)?;
-        if !self.has_one_scale(&x[1]) || !self.sums_fit(&w, columns) {
-            return None;
-        }
-        self.weights_fit(node.inputs.get(1)?, &w, columns)?;
-        let mut constants = vec![];
-        let bias = match node.inputs.get(2).filter(|name| !name.is_empty()) {
-            None => None,
-            Some(name) => Some(self.bias(name, &x[1], &w[1], &mut constants)?),
-        };
+        let Operands { mut inputs, bias, constants, before } = self.operands(node)?;
         let output = [quantizer.inputs.get(1)?.clone(), zero];
-        let mut inputs: Vec<String> = x.into_iter().chain(w).collect();
         match op {
             "QGemm" => {
                 inputs.push(bias.unwrap_or_default());
@@ -214,7 +290,54 @@ impl Pairs<'_> {
             }
         }
         let (name, outputs, attributes) = (node.name.clone(), quantizer.outputs.clone(), node.attributes.clone());
-        Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants, before: vec![] })
+        Some(Joined { node: Node { name, op: op.into(), inputs, outputs, attributes }, constants, before })
+    }
+
+    /// A convolution or product of integers whose result is numbers.
+    fn sums(&self, at: usize) -> Option<Joined> {
+        let node = &self.model.nodes[at];
+        let Operands { mut inputs, bias, constants, before } = self.operands(node)?;
+        // Volumes of integers have no kernel but the plain one.
+        if self.model.constants.get(&inputs[3]).is_none_or(|weight| weight.shape.len() > 4) {
+            return None;
+        }
+        inputs.extend(bias);
+        let mut joined = Node { op: SUMS.into(), inputs, ..node.clone() };
+        joined.attributes.insert(SUMS.into(), Attribute::Text(node.op.clone()));
+        Some(Joined { node: joined, constants, before })
+    }
+
+    /// The operands of a convolution or product, if they are integers.
+    fn operands(&self, node: &Node) -> Option<Operands> {
+        let (ranks, at) = match node.op.as_str() {
+            "Conv" => (3..=5, 0),
+            "MatMul" => (2..=2, 1),
+            _ if node.float("alpha", 1.0) == 1.0 && node.float("beta", 1.0) == 1.0 => {
+                (2..=2, usize::from(!node.flag("transB")))
+            }
+            _ => return None,
+        };
+        let mut before = vec![];
+        let x = self.behind_moves(node.inputs.first()?, &mut before)?;
+        let w = self.quantised(node.inputs.get(1)?)?;
+        let shape = &self.model.constants.get(&w[0])?.shape;
+        let channels = *shape.get(at).filter(|n| **n > 0 && ranks.contains(&shape.len()))?;
+        // Numbers have a scale of 0, too, as that of a channel that is never used.
+        let usable = |scale: &String| {
+            let known = self.model.constants.get(scale);
+            known.is_some_and(|all| all.to_floats().iter().all(|s| s.is_finite() && *s > 0.0))
+        };
+        let most = i64::from(i32::MAX) - self.largest_sum(&w, channels)?;
+        if !self.has_one_scale(&x[1]) || ![&x[1], &w[1]].into_iter().all(usable) || most < 0 {
+            return None;
+        }
+        self.weights_fit(node.inputs.get(1)?, &w, at)?;
+        let mut constants = vec![];
+        let bias = match node.inputs.get(2).filter(|name| !name.is_empty()) {
+            None => None,
+            Some(name) => Some(self.bias(name, [&x[1], &w[1]], (channels, most), &mut constants)?),
+        };
+        Some(Operands { inputs: x.into_iter().chain(w).collect(), bias, constants, before })
     }
 
     /// What a `QuantizeLinear` makes of one tensor of integers, element by element, as a table: what the nodes between make of all integers
@@ -281,7 +404,8 @@ impl Pairs<'_> {
             a == b || self.model.constants.get(a).is_some_and(|a| self.model.constants.get(b) == Some(a))
         };
         let other = |at: usize| quantizer.inputs.get(at).map_or("", String::as_str);
-        if !same(&scale, other(1)) || !same(&zero, other(2)) {
+        // Without a zero point the types of both are not known to be one.
+        if zero.is_empty() || !same(&scale, other(1)) || !same(&zero, other(2)) {
             return None;
         }
         let mut node = node.clone();
@@ -307,14 +431,13 @@ impl Pairs<'_> {
         self.has_one_scale(scale) && self.model.constants.get(of).is_none_or(|constant| constant.byte.is_some())
     }
 
-    /// Whether sums by weights fit an i32, whatever the inputs; numbers take longer ones.
-    fn sums_fit(&self, [weight, _, zero]: &[String; 3], channels: usize) -> bool {
-        let Some(weight) = self.model.constants.get(weight) else { return false };
+    /// The largest sum by weights, whatever the inputs.
+    fn largest_sum(&self, [weight, _, zero]: &[String; 3], channels: i64) -> Option<i64> {
+        let weight = self.model.constants.get(weight)?;
         let zeros = self.model.constants.get(zero).and_then(Tensor::to_integers);
         let has_zeros = !zero.is_empty() && zeros.is_none_or(|all| all.iter().any(|z| *z != 0));
-        let columns = weight.shape.get(channels).copied().unwrap_or(1).max(1);
-        let terms = weight.data.len() as i64 / columns;
-        largest_sum(terms, weight.byte.map(|dtype| (dtype, has_zeros))) <= i64::from(i32::MAX)
+        let terms = weight.data.len() as i64 / channels;
+        Some(largest_sum(terms, weight.byte.map(|dtype| (dtype, has_zeros))))
     }
 
     /// Whether weights are constants with one scale, or with one for each output channel, which is an axis of them.
@@ -330,34 +453,39 @@ impl Pairs<'_> {
         (weight.byte.is_some() && (scale.data.len() == 1 || of_channels)).then_some(())
     }
 
-    /// A bias as integers whose scale is that of the sums: the one that the model has, or a constant of numbers, rounded.
-    fn bias(&self, name: &str, of_x: &str, of_w: &str, constants: &mut Vec<(String, Tensor)>) -> Option<String> {
+    /// A bias as integers whose scale is that of the sums, one for each output channel and none beyond `most`: the one that the model has,
+    /// or a constant of numbers, rounded.
+    fn bias(
+        &self,
+        name: &str,
+        of: [&String; 2],
+        (channels, most): (i64, i64),
+        constants: &mut Vec<(String, Tensor)>,
+    ) -> Option<String> {
         let floats = |name: &str| self.model.constants.get(name).map(|tensor| tensor.to_floats());
-        let (x, w) = (floats(of_x)?, floats(of_w)?);
+        let (x, w) = (floats(of[0])?, floats(of[1])?);
         let of_sums = |c: usize| x[0] * w[c.min(w.len() - 1)];
+        let fits = |tensor: &Tensor, integers: &[i64]| {
+            let each = tensor.shape.last() == Some(&channels) && integers.len() as i64 == channels;
+            each && integers.iter().all(|b| b.saturating_abs() <= most)
+        };
         if let Some([bias, scale, zero]) = self.quantised(name) {
-            let (scale, count) = (floats(&scale)?, self.model.constants.get(&bias)?.data.len());
-            if scale.is_empty() {
+            let (scale, tensor) = (floats(&scale)?, self.model.constants.get(&bias)?);
+            let integers = tensor.to_integers()?;
+            if scale.is_empty() || !fits(tensor, &integers) {
                 return None;
             }
             let near = |c: usize| (scale[c.min(scale.len() - 1)] - of_sums(c)).abs() <= 1e-6 * of_sums(c).abs();
             let none = self.model.constants.get(&zero).and_then(Tensor::to_integers);
             let zero_is_0 = zero.is_empty() || none.is_some_and(|all| all.iter().all(|z| *z == 0));
-            return (zero_is_0 && (0..count).all(near)).then_some(bias);
+            return (zero_is_0 && (0..integers.len()).all(near)).then_some(bias);
         }
         let bias = self.model.constants.get(name)?;
-        let rounded = bias
-            .to_floats()
-            .iter()
-            .enumerate()
-            .map(|(c, b)| (b / of_sums(c)).round_ties_even() as i64)
-            .collect::<Vec<_>>();
-        let within = |b: &i64| i32::try_from(*b).is_ok();
-        let quantised = format!("{name} in {of_x} and {of_w}");
-        rounded
-            .iter()
-            .all(within)
-            .then(|| constants.push((quantised.clone(), Tensor::integers(&bias.shape, rounded))))?;
+        let numbers = bias.to_floats();
+        let rounded = numbers.iter().enumerate().map(|(c, b)| (b / of_sums(c)).round_ties_even() as i64);
+        let rounded: Vec<i64> = rounded.collect();
+        let quantised = format!("{name} in {} and {}", of[0], of[1]);
+        fits(bias, &rounded).then(|| constants.push((quantised.clone(), Tensor::integers(&[channels], rounded))))?;
         Some(quantised)
     }
 }

@@ -12,6 +12,48 @@ pub(super) fn is_shape(shape: &[i64]) -> bool {
     shape.iter().all(|extent| *extent >= 0) && count.is_some_and(|n| n <= MAX_ELEMENTS)
 }
 
+/// ONNX's numbers of types of integers, truth values among them.
+const INTEGERS: [i64; 9] = [2, 3, 4, 5, 6, 7, BOOLEAN, 12, 13];
+
+/// ONNX's number of truth values.
+pub(super) const BOOLEAN: i64 = 9;
+
+/// ONNX's numbers of the types of eight bits.
+const BYTES: [(i64, DType); 2] = [(2, DType::U8), (3, DType::I8)];
+
+/// The type of eight bits that a number of ONNX stands for.
+pub(super) fn byte_of(to: i64) -> Option<DType> {
+    BYTES.iter().find(|(number, _)| *number == to).map(|(_, dtype)| *dtype)
+}
+
+/// ONNX's number of a type of eight bits.
+pub(super) fn number_of(dtype: DType) -> Option<i64> {
+    BYTES.iter().find(|(_, of)| *of == dtype).map(|(number, _)| *number)
+}
+
+/// Whether a number of ONNX stands for a type of floats.
+pub(super) fn is_float(dtype: i64) -> bool {
+    [1, 10, 11, 16].contains(&dtype)
+}
+
+/// Whether a number of ONNX stands for a type of numbers, or of truth values.
+pub(super) fn is_number(dtype: i64) -> bool {
+    is_float(dtype) || INTEGERS.contains(&dtype)
+}
+
+/// An integer in a type of ONNX: what does not fit wraps.
+pub(super) fn wrapped(value: i64, to: i64) -> i64 {
+    match to {
+        2 => i64::from(value as u8),
+        3 => i64::from(value as i8),
+        4 => i64::from(value as u16),
+        5 => i64::from(value as i16),
+        6 => i64::from(value as i32),
+        12 => i64::from(value as u32),
+        _ => value,
+    }
+}
+
 /// A dense constant, row-major.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tensor {
@@ -105,6 +147,18 @@ impl Tensor {
     pub fn every_byte(dtype: DType) -> Tensor {
         let integer = |byte: u8| if dtype == DType::I8 { i64::from(byte as i8) } else { i64::from(byte) };
         Tensor::bytes(&[ENTRIES], dtype, (0..=u8::MAX).map(integer).collect::<Vec<i64>>())
+    }
+
+    /// The elements in a type of ONNX, if that is one of numbers: of integers what does not fit wraps.
+    pub(super) fn cast(&self, to: i64) -> Option<Tensor> {
+        let data = match (&self.data, to) {
+            (_, to) if is_float(to) => Data::Floats(self.to_floats()),
+            (_, BOOLEAN) => Data::Integers(self.to_doubles().iter().map(|v| i64::from(*v != 0.0)).collect()),
+            (_, to) if !is_number(to) => return None,
+            (Data::Integers(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v, to)).collect()),
+            (Data::Floats(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v as i64, to)).collect()),
+        };
+        Some(Tensor { shape: self.shape.clone(), data, byte: byte_of(to), four_bits: false })
     }
 
     /// The same elements in another shape.

@@ -118,6 +118,7 @@ impl Workload {
         if !of_i32 {
             quant::check(self)?;
         }
+        quant::check_padding(self)?;
         for (what, shape) in self.op.get().inner_tensors() {
             if product(&shape) > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge { what });

@@ -311,6 +311,14 @@ impl Outside {
 }
 
 impl Movement {
+    /// The number that a padding has around its input, if it is none of the input's.
+    pub(super) fn around(&self) -> Option<f64> {
+        match self.function {
+            Move::Pad { outside, .. } => outside.number(),
+            _ => None,
+        }
+    }
+
     /// The shape of the output of a valid movement.
     pub fn output_shape(&self) -> Dims {
         let x = &self.input;
@@ -516,15 +524,11 @@ impl Operator for Movement {
     }
 
     fn of_bytes(&self) -> OfBytes {
-        // What padding has around the input is a number.
-        match self.function {
-            Move::Pad { .. } => OfBytes::Nothing,
-            _ => OfBytes::Moves,
-        }
+        OfBytes::Moves
     }
 
     fn of_i32(&self) -> OfI32 {
-        if self.of_bytes() == OfBytes::Moves { OfI32::Moves } else { OfI32::Nothing }
+        OfI32::Moves
     }
 
     fn terms(&self) -> i64 {
@@ -540,11 +544,11 @@ impl Operator for Movement {
         let value = |index: &[Expr]| {
             let (source, inside) = self.source(index);
             let x = Expr::load(input(0), source);
-            let outside = match self.function {
-                Move::Pad { outside, .. } => outside.number(),
-                _ => None,
+            let outside = self.around().unwrap_or(0.0);
+            let outside = match sums.is_int() {
+                true => Expr::Int(outside as i64).cast(DType::I32),
+                false => Expr::Float(outside, sums.compute()),
             };
-            let outside = Expr::Float(outside.unwrap_or(0.0), sums.compute());
             inside.map_or(x.clone(), |inside| inside.select(x, outside))
         };
         vec![self.output_shape().stage(sums, value)]

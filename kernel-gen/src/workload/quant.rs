@@ -10,7 +10,7 @@ use super::operator::{FLOATS, OfBytes, OfI32};
 use super::param::Role;
 use super::products::Sums;
 use super::reference::channel_of_element;
-use super::{Epilogue, Workload};
+use super::{Epilogue, Op, Workload};
 use crate::ir::DType;
 
 /// What a workload on integers of eight bits has beside them. Of other workloads it is the default and means nothing.
@@ -78,6 +78,17 @@ impl Workload {
         self.op.get().of_bytes() != OfBytes::Bytes
             && self.op.get().inputs().iter().any(|operand| operand.role == Role::Weight)
     }
+}
+
+/// Refuses a padding of integers with a number that is none of them.
+pub(super) fn check_padding(w: &Workload) -> Result<(), WorkloadError> {
+    let Op::Movement(movement) = w.op else { return Ok(()) };
+    let (Some((least, most)), Some(number)) = (w.dtype.limits(), movement.around()) else { return Ok(()) };
+    if number.fract() == 0.0 && (least as f64..=most as f64).contains(&number) {
+        return Ok(());
+    }
+    let help = "pad with an integer of the input's type";
+    Err(WorkloadError::Quantised { cause: format!("the padding is {number}, which is no {}", w.dtype), help })
 }
 
 /// Refuses floats of eight bits where an operator does not take them, and beside integers.

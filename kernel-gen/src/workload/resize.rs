@@ -1,7 +1,9 @@
 //! Images of another size.
 
 use super::number::Number;
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{
+    FLOATS, Fault, Kind, OfBytes, OfI32, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+};
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input};
 use super::{ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
@@ -233,6 +235,14 @@ impl Operator for Resize {
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
         ("y", self.output_axes())
+    }
+
+    fn of_bytes(&self) -> OfBytes {
+        if matches!(self.method, Interpolation::Nearest { .. }) { OfBytes::Moves } else { OfBytes::Nothing }
+    }
+
+    fn of_i32(&self) -> OfI32 {
+        if matches!(self.method, Interpolation::Nearest { .. }) { OfI32::Moves } else { OfI32::Nothing }
     }
 
     fn terms(&self) -> i64 {

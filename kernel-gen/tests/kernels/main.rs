@@ -8,6 +8,7 @@ mod aarch64;
 mod bad_logs;
 mod bad_records;
 mod bad_specs;
+mod bytes_networks;
 mod checked;
 #[cfg(feature = "cli")]
 mod command;

@@ -1,12 +1,11 @@
 //! Networks on integers of eight bits: what ONNX publishes of its operators, and what is refused.
 
 use crate::networks::evaluate;
-use crate::random_network::{ints, model, node, tensor};
+use crate::random_network::{ints, model, node, tensor, value};
 use kernel_gen::ir::DType;
 use kernel_gen::network::{Form, Network, Program, parse};
 use kernel_gen::workload::ConvLayout;
-use rten_onnx::onnx::{DataType, Dimension, GraphProto, ModelProto, OperatorSetIdProto, TensorShapeProto, TypeProto};
-use rten_onnx::onnx::{TypeProtoTensor, ValueInfoProto};
+use rten_onnx::onnx::{DataType, GraphProto, ModelProto, OperatorSetIdProto};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,13 +73,6 @@ impl Tensor {
     }
 }
 
-fn value(name: &str, shape: &[i64], kind: DataType) -> ValueInfoProto {
-    let dim = |n: &i64| Dimension { dim_value: Some(*n), dim_param: None };
-    let shape = TensorShapeProto { dim: shape.iter().map(dim).collect() };
-    let tensor_type = Some(TypeProtoTensor { elem_type: Some(kind), shape: Some(shape) });
-    ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type, ..Default::default() }) }
-}
-
 /// The model of a case, in which the tensors at these places of its node are inputs and the others constants.
 fn model_of(case: &Case, at_run_time: &[usize]) -> ModelProto {
     let attributes = case.attributes.iter().map(|(name, values)| match &values[..] {
@@ -117,7 +109,8 @@ fn cases() -> Cases {
     cases
 }
 
-fn read(model: &ModelProto) -> Result<Program, String> {
+/// The steps of a model as its nodes are, or what keeps it from being compiled.
+pub(crate) fn read(model: &ModelProto) -> Result<Program, String> {
     let bytes = model.write_buf().unwrap();
     parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()).map_err(|all| all[0].to_string())
 }

@@ -78,10 +78,15 @@ pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: Vec<A
 
 /// An input or an output; an extent below 0 is one that the file leaves open.
 pub(crate) fn info(name: &str, shape: &[i64]) -> ValueInfoProto {
+    value(name, shape, DataType::FLOAT)
+}
+
+/// The same of a type.
+pub(crate) fn value(name: &str, shape: &[i64], kind: DataType) -> ValueInfoProto {
     let dim =
         |n: &i64| Dimension { dim_value: (*n >= 0).then_some(*n), dim_param: (*n < 0).then(|| "batch".to_string()) };
     let shape = TensorShapeProto { dim: shape.iter().map(dim).collect() };
-    let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape: Some(shape) });
+    let tensor_type = Some(TypeProtoTensor { elem_type: Some(kind), shape: Some(shape) });
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type, ..Default::default() }) }
 }
 

@@ -1,12 +1,13 @@
 //! Puts steps that only change elements into the epilogue of the step before, and constant factors into weights.
 
+use crate::ir::DType;
 use crate::network::program::{Program, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::binary::Function2;
 use crate::workload::operator::Operand;
 use crate::workload::stage::{Axis, AxisRole};
 use crate::workload::unary::Function;
-use crate::workload::{ConvLayout, Epilogue, Op, Role, Unary, Workload};
+use crate::workload::{ConvLayout, Epilogue, Number, Op, Param, Role, Unary, Workload};
 
 /// Most parameters of a kernel.
 const MOST_PARAMETERS: usize = 12;
@@ -17,11 +18,11 @@ const LARGEST_FACTOR: f32 = 65504.0;
 /// Most channels that one number is repeated for.
 const MOST_CHANNELS: i64 = 1 << 16;
 
-/// Fuses all that can be.
-pub(super) fn fuse(program: &mut Program) {
+/// Fuses all that can be. Numbers will be stored as a type.
+pub(super) fn fuse(program: &mut Program, stored: DType) {
     let mut at = 0;
     while at < program.steps.len() {
-        match fused(program, at) {
+        match fused(program, at, stored) {
             Some((before, step)) => {
                 program.steps[at] = step;
                 program.steps.remove(before);
@@ -34,7 +35,7 @@ pub(super) fn fuse(program: &mut Program) {
 }
 
 /// A step that does what step `at` and one before it do, and which that is.
-fn fused(program: &mut Program, at: usize) -> Option<(usize, Step)> {
+fn fused(program: &mut Program, at: usize, stored: DType) -> Option<(usize, Step)> {
     if operator_operands(&program.steps[at]) == 0 {
         return None;
     }
@@ -49,7 +50,7 @@ fn fused(program: &mut Program, at: usize) -> Option<(usize, Step)> {
     }
     candidates.sort_unstable_by(|a, b| b.cmp(a));
     candidates.into_iter().find_map(|(before, operand)| {
-        let fused = append(program, before, &step, operand)?;
+        let fused = append(program, before, (&step, operand), stored)?;
         Some((before, fused))
     })
 }
@@ -101,15 +102,17 @@ fn with_residual(program: &mut Program, before: &Step, step: &Step) -> Option<St
 }
 
 /// Step `before` with all that `step` does to its result, operand `operand` of the latter.
-fn append(program: &mut Program, before: usize, step: &Step, operand: usize) -> Option<Step> {
+fn append(program: &mut Program, before: usize, (step, operand): (&Step, usize), stored: DType) -> Option<Step> {
     let mut whole = program.steps[before].clone();
     if let Some(whole) = with_residual(program, &whole, step) {
         return Some(whole);
     }
     let fresh = program.values.len();
-    // Functions of elements may make integers of eight bits at once.
-    let of_elements = matches!(whole.workload.op, Op::Binary(_) | Op::Unary(_)) && whole.workload.out_dtype.is_float();
-    let quantizes = of_elements && step.workload.epilogue.last() == Some(&Epilogue::Quantize);
+    // Functions of elements, and sums of integers that became numbers, may make integers of eight bits at once.
+    let of_elements = matches!(whole.workload.op, Op::Binary(_) | Op::Unary(_)) || whole.workload.is_quantised();
+    let quantizes = of_elements
+        && whole.workload.out_dtype.is_float()
+        && step.workload.epilogue.last() == Some(&Epilogue::Quantize);
     let same = whole.workload.out_dtype == step.workload.out_dtype;
     if !whole.slices.is_empty() || !step.slices.is_empty() || !(same || quantizes) || step.workload.is_quantised() {
         return None;
@@ -122,7 +125,7 @@ fn append(program: &mut Program, before: usize, step: &Step, operand: usize) -> 
         }
         whole.nodes.extend(step.nodes.iter().cloned());
         whole.output = step.output;
-        fits(program, &whole).then_some(whole)
+        (fits(program, &whole) && types_fit(program, &whole, stored)).then_some(whole)
     });
     if done.is_none() {
         // Constants that were made for it.
@@ -138,6 +141,18 @@ fn fits(program: &Program, step: &Step) -> bool {
     step.workload.validate().is_ok()
         && params.len() <= MOST_PARAMETERS
         && params[..params.len() - 1].iter().map(|p| p.elements()).eq(given)
+}
+
+/// Whether what is computed has the type that a step takes it as, once numbers are stored as a type: beside integers of eight bits some
+/// operands are always `f32`.
+fn types_fit(program: &Program, step: &Step, stored: DType) -> bool {
+    let mut workload = step.workload.clone();
+    let of = |dtype: DType| if dtype == DType::F32 { stored } else { dtype };
+    (workload.dtype, workload.out_dtype) = (of(workload.dtype), of(workload.out_dtype));
+    let fits = |(param, id): (Param, &ValueId)| {
+        program.constant(*id).is_some() || param.dtype == of(program.values[*id].dtype)
+    };
+    workload.params().into_iter().zip(&step.operands).all(fits)
 }
 
 /// Steps of an epilogue with their operands.
@@ -157,7 +172,7 @@ fn added(program: &mut Program, before: &Step, step: &Step, operand: usize) -> O
         let same_channels = channel(&before.workload) == channel(&step.workload);
         // Numbers of channels mean the same only where both have the same channels.
         if !epilogue.is_activation()
-            && !matches!(epilogue, Epilogue::ResidualAdd | Epilogue::Multiply)
+            && !matches!(epilogue, Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Quantize)
             && !same_channels
         {
             return None;
@@ -268,15 +283,35 @@ fn is_of_images(workload: &Workload, shape: &[i64], other: &[i64]) -> bool {
     other[same..].iter().all(|n| *n == 1) && shape[same..].iter().product::<i64>() == inner
 }
 
+/// Two steps that hold numbers between bounds, one behind the other, as one.
+fn clamps(first: Epilogue, second: Epilogue) -> Option<Epilogue> {
+    let bounds = |step: Epilogue| match step {
+        Epilogue::Relu => Some([0.0, f32::INFINITY]),
+        Epilogue::Relu6 => Some([0.0, 6.0]),
+        Epilogue::Clip(low, high) => Some([low.get() as f32, high.get() as f32]),
+        _ => None,
+    };
+    let (inner, [low, high]) = (bounds(first)?, bounds(second)?);
+    Some(match inner.map(|bound| bound.clamp(low, high)) {
+        [0.0, f32::INFINITY] => Epilogue::Relu,
+        [0.0, 6.0] => Epilogue::Relu6,
+        [low, high] => Epilogue::Clip(Number::new(low)?, Number::new(high)?),
+    })
+}
+
 /// Adds a step to an epilogue. A factor of the channels goes into constant weights, and summands are added up.
 fn push(program: &mut Program, step: &mut Step, epilogue: Epilogue, operands: &[ValueId]) {
     let numbers = |program: &Program, id: ValueId| program.constant(id).map(|c| c.to_floats().to_vec());
     let count = step.workload.channels();
     let add = |program: &mut Program, list: Vec<f32>| program.add_constant(Tensor::floats(&[count], list));
     let constants: Option<Vec<Vec<f32>>> = operands.iter().map(|id| numbers(program, *id)).collect();
-    // Weights and biases that are integers stay what they are.
-    let constants = constants.filter(|_| !step.workload.is_quantised());
     let last = step.workload.epilogue.last().copied();
+    // Weights and biases that are integers stay what they are.
+    let constants = constants.filter(|_| !step.workload.is_quantised() || last == Some(Epilogue::Scale));
+    if let Some(both) = last.and_then(|last| clamps(last, epilogue)) {
+        *step.workload.epilogue.last_mut().expect("it was looked at") = both;
+        return;
+    }
     match (epilogue, constants.as_deref()) {
         (Epilogue::Bias, Some([more])) if matches!(last, Some(Epilogue::Bias | Epilogue::Scale)) => {
             // The summand is the last operand of both.
@@ -311,6 +346,13 @@ fn push(program: &mut Program, step: &mut Step, epilogue: Epilogue, operands: &[
                 step.operands[at + 1] = add(program, shifts.collect());
                 return;
             }
+        }
+        // A bias belongs to sums of integers; behind them it is the shift of a factor of 1.
+        (Epilogue::Bias, _) if step.workload.epilogue.contains(&Epilogue::Dequantize) => {
+            let ones = add(program, vec![1.0; count.max(0) as usize]);
+            step.operands.extend([ones, operands[0]]);
+            step.workload.epilogue.push(Epilogue::Scale);
+            return;
         }
         _ => {}
     }

@@ -37,7 +37,7 @@ const PASSES: &[Pass] = &[
         dead::remove(program);
     }),
     ("join_permutations_of_rows", |program, _| row_permutations::join(program)),
-    ("fuse_epilogues", |program, _| epilogues::fuse(program)),
+    ("fuse_epilogues", |program, form| epilogues::fuse(program, form.dtype)),
     ("join_products", |program, _| products::join(program)),
     ("separate_results", |program, _| copies::separate(program)),
     ("join_concatenations", |program, _| concatenations::remove(program)),

@@ -1,6 +1,7 @@
 //! Makes steps of nodes: what every operator's translation is written with.
 
 use crate::ir::DType;
+use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor, is_shape};
@@ -29,6 +30,9 @@ const TRUTHS: [&str; 11] = [
     "is_nan",
     "is_inf",
 ];
+
+/// Makes the result of a node.
+pub(super) type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
 
 /// The steps so far, and the values by their names.
 #[derive(Default)]
@@ -195,7 +199,7 @@ impl Builder {
     }
 
     /// What a value is moved from, and the step that computes it.
-    fn origin(&self, id: ValueId) -> (ValueId, Option<&Step>) {
+    pub(super) fn origin(&self, id: ValueId) -> (ValueId, Option<&Step>) {
         let mut root = self.program.root(id);
         // Steps stand behind those whose results they take.
         for step in self.program.steps.iter().rev() {

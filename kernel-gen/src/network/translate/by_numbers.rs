@@ -1,17 +1,16 @@
 //! Operators of ONNX Runtime on integers of eight bits that are computed by numbers: they take apart what their integers stand for, do what
 //! the operator on numbers does, and give integers again.
 
-use super::builder::{Builder, Call};
+use super::builder::{Builder, Call, One};
 use super::operands::required;
-use super::quantised::{as_it_is, bytes, dequantized, quantized, scale, zero, zero_of_output};
+use super::quantised::{as_it_is, bytes, dequantized, of_windows, quantized, scale, zero, zero_of_output};
+use super::window::Window;
 use super::{element, movement, row, window};
 use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
-
-/// Makes the result of a node.
-type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
+use crate::workload::Epilogue;
 
 /// An operator by the one on numbers.
 struct ByNumbers {
@@ -80,6 +79,9 @@ pub(super) fn by_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     if node.flag("channels_last") {
         return Err(Fault::attribute("channels_last", 1, "0"));
     }
+    if let Some(made) = in_integers(b, node, x)? {
+        return Ok(made);
+    }
     let input = required(x, 0)?;
     let mut numbers: Vec<Option<ValueId>> = (0..*others).map(|at| x.get(at).copied().flatten()).collect();
     for at in (0..*operands).map(|at| others + 3 * at) {
@@ -99,6 +101,84 @@ pub(super) fn by_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     if *is_function { looked_up(b, input, y) } else { Ok(y) }
 }
 
+/// What can do without numbers in memory: a factor for each channel of images, and means of windows of so many elements each.
+fn in_integers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Option<ValueId>, Fault> {
+    let images = |b: &Builder, at: usize| {
+        let id = x.get(at).copied().flatten()?;
+        let shape = b.shape(id);
+        (b.byte(id).is_some() && shape.len() == 4 && shape[1] > 1).then_some((id, shape))
+    };
+    match node.op.as_str() {
+        "QLinearMul" => {
+            for (of, by) in [(0, 3), (3, 0)] {
+                let (Some((image, shape)), Some((gate, factors))) = (images(b, of), images(b, by)) else { continue };
+                if factors == [shape[0], shape[1], 1, 1] && shape != factors {
+                    return gated(b, x, (of, image), (by, gate)).map(Some);
+                }
+            }
+            Ok(None)
+        }
+        "QLinearAveragePool" | "QLinearGlobalAveragePool" => match images(b, 0) {
+            Some((image, shape)) => averaged(b, node, x, image, &shape),
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Images by a factor for each of their channels. `of` and `by` are where they stand among the operands.
+fn gated(
+    b: &mut Builder,
+    x: &[Option<ValueId>],
+    (of, image): (usize, ValueId),
+    (by, gate): (usize, ValueId),
+) -> Result<ValueId, Fault> {
+    let shape = b.shape(image);
+    let zero_of_gate = zero(b, x, by + 2);
+    let factors = dequantized(b, gate, required(x, by + 1)?, zero_of_gate)?;
+    let factors = b.view(factors, &shape[..2])?;
+    let own = scale(b, "scale of a factor", required(x, of + 1)?)?;
+    let own = b.add_constant(Tensor::floats(&shape[1..2], vec![own; shape[1] as usize]));
+    let zero_of_image = zero(b, x, of + 2);
+    let call = of_windows(b, image, zero_of_image, &[1, 1], |call| call)?;
+    let to = required(x, 6)?;
+    let to = b.view(to, &[1])?;
+    let (out_zero, dtype) = zero_of_output(b, x.get(7).copied().flatten())?;
+    let call = call.then(Epilogue::Dequantize, &[own]).then(Epilogue::Gate, &[factors]);
+    b.compute(call.then(Epilogue::Quantize, &[to, out_zero]).gives(dtype))
+}
+
+/// Most elements of a window whose sum is one of products by 1.
+const MOST_TAPS: i64 = 64;
+
+/// Means of windows that all have as many elements.
+fn averaged(
+    b: &mut Builder,
+    node: &Node,
+    x: &[Option<ValueId>],
+    image: ValueId,
+    shape: &[i64],
+) -> Result<Option<ValueId>, Fault> {
+    let global = node.op.contains("Global");
+    let taps = if global { shape[2..].to_vec() } else { node.integers("kernel_shape").unwrap_or_default() };
+    let count = taps.iter().try_fold(1i64, |n, extent| n.checked_mul(*extent));
+    let Some(count) = count.filter(|count| taps.len() == 2 && (1..=MOST_TAPS).contains(count)) else { return Ok(None) };
+    let plain = Node::default();
+    let window = Window::of(if global { &plain } else { node }, &shape[2..], &taps)?;
+    let pads = window.padding.iter().any(|n| *n != 0);
+    if node.flag("ceil_mode") || pads && !node.flag("count_include_pad") {
+        return Ok(None);
+    }
+    let own = scale(b, "scale of its input", required(x, 1)?)?;
+    let to = scale(b, "scale of its output", required(x, 3)?)?;
+    let multiplier = vec![own / to / count as f32; shape[1] as usize];
+    let multiplier = b.add_constant(Tensor::floats(&shape[1..2], multiplier));
+    let own_zero = zero(b, x, 2);
+    let call = of_windows(b, image, own_zero, &taps, |call| window.keys(call))?;
+    let (out_zero, dtype) = zero_of_output(b, x.get(4).copied().flatten())?;
+    b.compute(call.then(Epilogue::Requantize, &[multiplier, out_zero]).gives(dtype)).map(Some)
+}
+
 /// All integers of the type of a value, in the order of a table.
 fn every_integer(b: &mut Builder, of: ValueId) -> Result<ValueId, Fault> {
     let dtype = bytes(b, of)?;
@@ -106,7 +186,7 @@ fn every_integer(b: &mut Builder, of: ValueId) -> Result<ValueId, Fault> {
 }
 
 /// The entries of a table that integers stand for.
-fn looked_up(b: &mut Builder, of: ValueId, table: ValueId) -> Result<ValueId, Fault> {
+pub(super) fn looked_up(b: &mut Builder, of: ValueId, table: ValueId) -> Result<ValueId, Fault> {
     let (shape, dtype) = (b.shape(of), bytes(b, table)?);
     bytes(b, of)?;
     let elements = as_it_is(&shape);
@@ -115,7 +195,7 @@ fn looked_up(b: &mut Builder, of: ValueId, table: ValueId) -> Result<ValueId, Fa
     b.view(y, &shape)
 }
 
-/// [`TABLE`](crate::network::qdq::TABLE): integers, and a table of what they become.
+/// [`TABLE`](crate::network::model::TABLE): integers, and a table of what they become.
 pub(super) fn lookup(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     looked_up(b, required(x, 0)?, required(x, 1)?)
 }

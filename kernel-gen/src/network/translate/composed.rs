@@ -9,7 +9,7 @@ use super::shape;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
-use crate::network::tensor::{Tensor, is_shape};
+use crate::network::tensor::{Tensor, is_float, is_shape, number_of};
 
 /// Most elements of a tensor whose places are computed: larger integers are not exact in `f32`.
 const MOST_PLACES: i64 = 1 << 24;
@@ -250,7 +250,7 @@ pub(super) fn diagonal(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> R
     let k = node.integer("k", 0);
     let y = of_places(b, &[rows, columns], |index| i64::from(index[1] - index[0] == k))?;
     let is_integer = b.holds_integers(input);
-    let floats = node.attributes.get("dtype").map_or(!is_integer, |_| shape::is_float(node.integer("dtype", 1)));
+    let floats = node.attributes.get("dtype").map_or(!is_integer, |_| is_float(node.integer("dtype", 1)));
     Ok(if floats { b.numbers(y) } else { y })
 }
 
@@ -374,8 +374,9 @@ pub(super) fn batch_norm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
 /// `CastLike`: a cast to the type of another tensor, as far as it is told apart here.
 pub(super) fn cast_like(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let like = required(x, 1)?;
-    let integers = b.constant(like).map_or(b.program.values[like].dtype.is_int(), |constant| constant.is_integer());
+    let dtype = b.program.values[like].dtype;
+    let to = number_of(dtype).unwrap_or(if dtype.is_int() { 7 } else { 1 });
     let mut as_cast = node.clone();
-    as_cast.attributes.insert("to".into(), Attribute::Integer(if integers { 7 } else { 1 }));
+    as_cast.attributes.insert("to".into(), Attribute::Integer(to));
     shape::cast(b, &as_cast, x)
 }

@@ -3,7 +3,7 @@
 use super::builder::{Builder, Call};
 use crate::ir::DType;
 use crate::network::problem::Fault;
-use crate::network::program::ValueId;
+use crate::network::program::{Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::Quant;
 
@@ -12,7 +12,11 @@ impl Builder {
     /// them: they may be too large for arithmetic in `f32`.
     pub(super) fn is_integer(&self, id: ValueId) -> bool {
         let root = self.program.root(id);
-        let is_sum = || self.program.steps.iter().any(|step| step.output == root && step.workload.is_quantised());
+        let is_sum = || {
+            let of_bytes = |step: &Step| step.workload.op_name() == "identity" && step.workload.epilogue.is_empty();
+            let mut steps = self.program.steps.iter();
+            steps.any(|step| step.output == root && step.workload.is_quantised() && !of_bytes(step))
+        };
         let dtype = self.program.values[root].dtype;
         self.constant(id).is_none() && matches!(dtype, DType::I32 | DType::I64) && !is_sum()
     }
@@ -52,11 +56,17 @@ impl Builder {
             self.narrow(id);
             return Ok(id);
         }
-        self.converted(id, DType::F32, DType::I32)
+        match self.byte(id) {
+            Some(dtype) => self.bytes_as_integers(id, dtype),
+            None => self.converted(id, DType::F32, DType::I32),
+        }
     }
 
     /// A value as numbers.
     pub(super) fn as_floats(&mut self, id: ValueId) -> Result<ValueId, Fault> {
+        if self.byte(id).is_some() {
+            return self.bytes_as_floats(id);
+        }
         if !self.is_integer(id) {
             return Ok(self.numbers(id));
         }

@@ -7,6 +7,7 @@
 mod attention;
 mod builder;
 mod by_numbers;
+mod bytes;
 mod composed;
 mod contraction;
 mod einsum;
@@ -24,28 +25,22 @@ mod window;
 
 pub(super) use by_numbers::NAMES as BY_NUMBERS;
 
-use super::model::{Extent, Model, Node};
+use super::model::{Extent, Model, Node, SUMS, TABLE};
 use super::problem::{Fault, Problem};
 use super::program::{Program, Source, ValueId};
-use super::qdq::TABLE;
 use super::tensor::is_shape;
 use crate::ir::DType;
-use builder::Builder;
+use builder::{Builder, One};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Makes the result of a node.
-type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
 
 /// What is known of ONNX's operators that have one output.
 const OPERATORS: &[(&[&str], One)] = &[
     (&["Conv"], contraction::conv),
     (&["ConvTranspose"], contraction::conv_transpose),
-    (&["ConvInteger"], quantised::conv_integer),
-    (&["MatMulInteger"], quantised::matmul_integer),
-    (&["QLinearConv"], quantised::qlinear_conv),
-    (&["QLinearMatMul"], quantised::qlinear_matmul),
+    (&["ConvInteger", "MatMulInteger"], quantised::of_integers),
+    (&["QLinearConv", "QLinearMatMul", "QGemm"], quantised::qlinear),
+    (&[SUMS], quantised::as_numbers),
     (&["MatMulNBits"], few_bits::matmul_nbits),
-    (&["QGemm"], quantised::qgemm),
     (&["QLinearAdd"], quantised::qlinear_add),
     (&["QLinearConcat"], by_numbers::concat),
     (&[TABLE], by_numbers::lookup),
@@ -201,7 +196,7 @@ pub fn operators() -> Vec<&'static str> {
         .iter()
         .flat_map(|(names, _)| names.iter().copied())
         .chain(of_several)
-        .filter(|name| *name != TABLE)
+        .filter(|name| ![SUMS, TABLE].contains(name))
         .collect();
     names.sort_unstable();
     names
@@ -350,8 +345,16 @@ fn taken(b: &Builder, node: &Node) -> Result<Vec<Option<ValueId>>, Fault> {
 
 /// What a node gives.
 fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    let on_bytes = bytes::computed(b, node, operands);
     if let Some((_, make)) = OF_SEVERAL.iter().find(|(names, _)| names.contains(&node.op.as_str())) {
-        return make(b, node, operands);
+        let Some((dtype, _)) = on_bytes else { return make(b, node, operands) };
+        let wide = bytes::widened(b, operands)?;
+        let mut all = make(b, node, &wide)?;
+        // Without a name the values are nobody's, and the indices may be first.
+        if node.outputs.first().is_some_and(|name| !name.is_empty()) {
+            all[0] = b.to_byte(all[0], dtype, false)?;
+        }
+        return Ok(all);
     }
     let Some((_, make)) = OPERATORS.iter().find(|(names, _)| names.contains(&node.op.as_str())) else {
         let help = "export the model with other operators; docs/networks.md lists those that can be compiled";
@@ -361,5 +364,9 @@ fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result
     if node.outputs.iter().skip(1).any(|name| !name.is_empty()) && !at_inference {
         return Err(Fault::new("more than one of its results is used", "export the model for inference"));
     }
-    make(b, node, operands).map(|id| vec![id])
+    match on_bytes {
+        Some(of) => bytes::result(b, node, operands, *make, of),
+        None => make(b, node, operands),
+    }
+    .map(|id| vec![id])
 }

@@ -223,7 +223,17 @@ pub(super) fn pad(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result
         None => node.integers("pads").unwrap_or_default(),
     };
     let value = match x.get(2).copied().flatten() {
-        Some(id) => b.floats("value", id)?.first().copied().unwrap_or(0.0),
+        Some(id) => {
+            let value = b.floats("value", id)?.first().copied().unwrap_or(0.0);
+            let integer = b.constant(id).and_then(|constant| constant.to_integers()?.first().copied());
+            if let Some(integer) = integer.filter(|integer| value as i64 != *integer) {
+                return Err(Fault::new(
+                    format!("its value is {integer}"),
+                    "pad with an integer that f32 holds exactly",
+                ));
+            }
+            value
+        }
         None => node.float("value", 0.0),
     };
     let axes = match x.get(3).copied().flatten() {

@@ -5,7 +5,7 @@ use super::contraction::{convolution, without_row};
 use super::element::binary;
 use super::operands::{axis, required};
 use crate::ir::DType;
-use crate::network::model::Node;
+use crate::network::model::{Node, SUMS};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
@@ -116,6 +116,23 @@ fn bias_with_zero(
     all.iter().all(|value| i32::try_from(*value).is_ok()).then(|| b.add_constant(Tensor::integers(&[shape[axis]], all)))
 }
 
+/// What the scales of input and weights make of sums, for each output channel, and that of the output, if it has one.
+fn multiplier(
+    b: &mut Builder,
+    factors: [ValueId; 2],
+    output: Option<ValueId>,
+    channels: i64,
+) -> Result<ValueId, Fault> {
+    let (x, w) = (scales(b, "scale of its input", factors[0])?, scales(b, "scale of its weights", factors[1])?);
+    let y = output.map_or(Ok(vec![1.0]), |id| scales(b, "scale of its output", id))?;
+    if x.len() != 1 || y.len() != 1 || (w.len() != 1 && w.len() as i64 != channels) {
+        let cause = format!("it has {}, {} and {} scales of input, weights and output", x.len(), w.len(), y.len());
+        return Err(Fault::new(cause, "quantise activations per tensor, and weights per tensor or output channel"));
+    }
+    let multiplier: Vec<f32> = (0..channels as usize).map(|c| x[0] * w[c.min(w.len() - 1)] / y[0]).collect();
+    Ok(b.add_constant(Tensor::floats(&[channels], multiplier)))
+}
+
 /// `requantize` with what the scales of input, weights and output make of a sum.
 fn requantized(
     b: &mut Builder,
@@ -126,14 +143,7 @@ fn requantized(
 ) -> Result<Call, Fault> {
     let [scale, zero] = output;
     let scale = scale.ok_or_else(|| Fault::new("the scale of its output is missing", "export the model again"))?;
-    let (x, w) = (scales(b, "scale of its input", factors[0])?, scales(b, "scale of its weights", factors[1])?);
-    let y = scales(b, "scale of its output", scale)?;
-    if x.len() != 1 || y.len() != 1 || (w.len() != 1 && w.len() as i64 != channels) {
-        let cause = format!("it has {}, {} and {} scales of input, weights and output", x.len(), w.len(), y.len());
-        return Err(Fault::new(cause, "quantise activations per tensor, and weights per tensor or output channel"));
-    }
-    let multiplier: Vec<f32> = (0..channels as usize).map(|c| x[0] * w[c.min(w.len() - 1)] / y[0]).collect();
-    let multiplier = b.add_constant(Tensor::floats(&[channels], multiplier));
+    let multiplier = multiplier(b, factors, Some(scale), channels)?;
     let (zero, dtype) = zero_of_output(b, zero)?;
     Ok(call.then(Epilogue::Requantize, &[multiplier, zero]).gives(dtype))
 }
@@ -149,32 +159,13 @@ pub(super) fn zero_of_output(b: &mut Builder, zero: Option<ValueId>) -> Result<(
     }
 }
 
-/// `ConvInteger`: input, weights and their zero points.
-pub(super) fn conv_integer(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let operands = [required(x, 0)?, required(x, 1)?];
-    let (call, line) = convolution(b, node, operands[0], operands[1])?;
-    let zeros = [2, 3].map(|at| zero(b, x, at));
-    let call = integers(b, call, (operands, 0), zeros, None)?;
-    let y = b.compute(call)?;
-    if line { without_row(b, y) } else { Ok(y) }
-}
-
-/// `QLinearConv`: input, weights and output with their scales and zero points, and a bias of integers.
-pub(super) fn qlinear_conv(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let operands = [required(x, 0)?, required(x, 3)?];
-    let channels = b.shape(operands[1])[0];
-    let (call, line) = convolution(b, node, operands[0], operands[1])?;
-    let zeros = [2, 5].map(|at| zero(b, x, at));
-    let call = integers(b, call, (operands, 0), zeros, x.get(8).copied().flatten())?;
-    let output = [6, 7].map(|at| x.get(at).copied().flatten());
-    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, channels)?;
-    let y = b.compute(call)?;
-    if line { without_row(b, y) } else { Ok(y) }
-}
-
 /// A product of matrices, or of a batch: the call, the operands, the columns, and the shape of the result.
 fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2], i64, Vec<i64>), Fault> {
-    let (left, right) = (b.shape(a), b.shape(w));
+    let (mut left, right) = (b.shape(a), b.shape(w));
+    let row = left.len() == 1 && right.len() == 2;
+    if row {
+        left.insert(0, 1);
+    }
     let ([.., rows, depth], [.., depth_of_b, columns]) = (&left[..], &right[..]) else {
         let help = "export the model with matrices";
         return Err(Fault::new(format!("{left:?} by {right:?}"), help));
@@ -183,7 +174,7 @@ fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2
     if depth != depth_of_b {
         return Err(Fault::new(format!("{left:?} by {right:?}"), "check the extents that the spec gives the inputs"));
     }
-    let shape = [batch_a, &[*rows, *columns]].concat();
+    let shape = if row { vec![*columns] } else { [batch_a, &[*rows, *columns]].concat() };
     if batch_b.iter().all(|n| *n == 1) && batch_b.len() <= batch_a.len() {
         let (sa, sb) = ([batch_a.iter().product::<i64>() * rows, *depth], [*depth, *columns]);
         let (a, w) = (b.view(a, &sa)?, b.view(w, &sb)?);
@@ -199,48 +190,123 @@ fn product(b: &mut Builder, a: ValueId, w: ValueId) -> Result<(Call, [ValueId; 2
     Ok((Call::new("batch_matmul", &[a, w]).key("a", &sa).key("b", &sb), [a, w], *columns, shape))
 }
 
-/// `MatMulInteger`.
-pub(super) fn matmul_integer(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let (call, operands, _, shape) = product(b, required(x, 0)?, required(x, 1)?)?;
+/// A convolution or product that adds up integers.
+struct Sums {
+    /// The operator, without what makes it one of integers.
+    call: Call,
+    /// Input and weights, in the shapes that it takes.
+    operands: [ValueId; 2],
+    /// The axis of the weights' output channels, and how many there are.
+    axis: usize,
+    channels: i64,
+    /// The shape of the result, where it is another than the operator's; a convolution of lines loses a dimension.
+    shape: Option<Vec<i64>>,
+    line: bool,
+}
+
+impl Sums {
+    /// What `Conv`, `Gemm` or `MatMul` adds up.
+    fn of(b: &mut Builder, node: &Node, op: &str, operands: [ValueId; 2]) -> Result<Sums, Fault> {
+        match op {
+            "Conv" => {
+                let (call, line) = convolution(b, node, operands[0], operands[1])?;
+                let channels = b.shape(operands[1])[0];
+                Ok(Sums { call, operands, axis: 0, channels, shape: None, line })
+            }
+            "Gemm" => Sums::gemm(b, node, operands),
+            _ => {
+                let (call, operands, channels, shape) = product(b, operands[0], operands[1])?;
+                let axis = b.shape(operands[1]).len() - 1;
+                Ok(Sums { call, operands, axis, channels, shape: Some(shape), line: false })
+            }
+        }
+    }
+
+    fn gemm(b: &Builder, node: &Node, operands @ [a, w]: [ValueId; 2]) -> Result<Sums, Fault> {
+        if node.float("alpha", 1.0) != 1.0 {
+            return Err(Fault::attribute("alpha", node.float("alpha", 1.0), "1"));
+        }
+        let (trans_a, trans_b) = (node.flag("transA"), node.flag("transB"));
+        let (left, right) = (b.shape(a), b.shape(w));
+        if left.len() != 2 || right.len() != 2 {
+            return Err(Fault::new("its operands are no matrices", "export the model again"));
+        }
+        let axis = usize::from(!trans_b);
+        let call = Call::new("matmul", &operands).key("a", &left).key("b", &right);
+        let call = call.flag("trans_a", trans_a).flag("trans_b", trans_b);
+        Ok(Sums { call, operands, axis, channels: right[axis], shape: None, line: false })
+    }
+
+    /// The result, of integers, with a bias of integers, and with what is done to the sums.
+    fn compute(
+        self,
+        b: &mut Builder,
+        zeros: [Option<ValueId>; 2],
+        bias: Option<ValueId>,
+        then: impl FnOnce(&mut Builder, Call) -> Result<Call, Fault>,
+    ) -> Result<ValueId, Fault> {
+        let call = integers(b, self.call, (self.operands, self.axis), zeros, bias)?;
+        let call = then(b, call)?;
+        let y = b.compute(call)?;
+        match self.shape {
+            Some(shape) => b.view(y, &shape),
+            None if self.line => without_row(b, y),
+            None => Ok(y),
+        }
+    }
+}
+
+/// The sums of windows of each channel of images, as a depthwise convolution whose weights are 1; a pixel is a window, too.
+pub(super) fn of_windows(
+    b: &mut Builder,
+    x: ValueId,
+    zero: Option<ValueId>,
+    taps: &[i64],
+    keys: impl FnOnce(Call) -> Call,
+) -> Result<Call, Fault> {
+    let image = b.shape(x);
+    let weight = [&[image[1], 1], taps].concat();
+    let count = weight.iter().product::<i64>();
+    b.allow(count, 0)?;
+    let ones = b.add_constant(Tensor::bytes(&weight, DType::I8, vec![1; count as usize]));
+    let call = Call::new("depthwise_conv2d", &[x, ones]).key("input", &image).key("weight", &weight);
+    let call = keys(call.key("groups", &[image[1]]));
+    integers(b, call, ([x, ones], 0), [zero, None], None)
+}
+
+/// `ConvInteger` and `MatMulInteger`: input, weights and their zero points.
+pub(super) fn of_integers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let op = if node.op == "ConvInteger" { "Conv" } else { "MatMul" };
+    let sums = Sums::of(b, node, op, [required(x, 0)?, required(x, 1)?])?;
     let zeros = [2, 3].map(|at| zero(b, x, at));
-    let axis = b.shape(operands[1]).len() - 1;
-    let call = integers(b, call, (operands, axis), zeros, None)?;
-    let y = b.compute(call)?;
-    b.view(y, &shape)
+    sums.compute(b, zeros, None, |_, call| Ok(call))
 }
 
-/// `QLinearMatMul`: both factors and the result with their scales and zero points.
-pub(super) fn qlinear_matmul(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let (call, operands, columns, shape) = product(b, required(x, 0)?, required(x, 3)?)?;
-    let zeros = [2, 5].map(|at| zero(b, x, at));
-    let axis = b.shape(operands[1]).len() - 1;
-    let call = integers(b, call, (operands, axis), zeros, None)?;
-    let output = [6, 7].map(|at| x.get(at).copied().flatten());
-    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
-    let y = b.compute(call)?;
-    b.view(y, &shape)
+/// `QLinearConv`, `QLinearMatMul`, and `QGemm` of ONNX Runtime: input, weights and output with their scales and zero points, and a bias of
+/// integers, which `QGemm` has in front of the output's.
+pub(super) fn qlinear(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (op, output, bias) = match node.op.as_str() {
+        "QLinearConv" => ("Conv", [6, 7], 8),
+        "QGemm" => ("Gemm", [7, 8], 6),
+        _ => ("MatMul", [6, 7], 8),
+    };
+    let sums = Sums::of(b, node, op, [required(x, 0)?, required(x, 3)?])?;
+    let (zeros, channels) = ([2, 5].map(|at| zero(b, x, at)), sums.channels);
+    let factors = [required(x, 1)?, required(x, 4)?];
+    let output = output.map(|at| x.get(at).copied().flatten());
+    sums.compute(b, zeros, x.get(bias).copied().flatten(), |b, call| requantized(b, call, factors, output, channels))
 }
 
-/// `QGemm` of ONNX Runtime: a product with a bias of integers.
-pub(super) fn qgemm(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let operands @ [a, w] = [required(x, 0)?, required(x, 3)?];
-    if node.float("alpha", 1.0) != 1.0 {
-        return Err(Fault::attribute("alpha", node.float("alpha", 1.0), "1"));
-    }
-    let (trans_a, trans_b) = (node.flag("transA"), node.flag("transB"));
-    let (left, right) = (b.shape(a), b.shape(w));
-    if left.len() != 2 || right.len() != 2 {
-        return Err(Fault::new("its operands are no matrices", "export the model again"));
-    }
-    let columns = right[usize::from(!trans_b)];
-    let call = Call::new("matmul", &operands).key("a", &left).key("b", &right);
-    let call = call.flag("trans_a", trans_a).flag("trans_b", trans_b);
-    let zeros = [2, 5].map(|at| zero(b, x, at));
-    let axis = usize::from(!trans_b);
-    let call = integers(b, call, (operands, axis), zeros, x.get(6).copied().flatten())?;
-    let output = [7, 8].map(|at| x.get(at).copied().flatten());
-    let call = requantized(b, call, [required(x, 1)?, required(x, 4)?], output, columns)?;
-    b.compute(call)
+/// [`SUMS`](crate::network::model::SUMS): a `Conv`, `Gemm` or `MatMul` of integers whose result is numbers. Input and weights with their
+/// scales and zero points, and a bias of integers.
+pub(super) fn as_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let sums = Sums::of(b, node, node.text(SUMS, ""), [required(x, 0)?, required(x, 3)?])?;
+    let (zeros, channels) = ([2, 5].map(|at| zero(b, x, at)), sums.channels);
+    let factors = [required(x, 1)?, required(x, 4)?];
+    sums.compute(b, zeros, x.get(6).copied().flatten(), |b, call| {
+        let multiplier = multiplier(b, factors, None, channels)?;
+        Ok(call.then(Epilogue::Dequantize, &[multiplier]).gives(DType::F32))
+    })
 }
 
 /// `QLinearAdd` of ONNX Runtime: both summands and the sum with their scales and zero points.
@@ -361,6 +427,9 @@ pub(super) fn as_it_is(shape: &[i64]) -> Vec<i64> {
     if (1..=4).contains(&shape.len()) { shape.to_vec() } else { by_channel(shape, None).to_vec() }
 }
 
+/// Most channels that one scale is repeated for.
+const MOST_CHANNELS: i64 = 1 << 16;
+
 /// `DequantizeLinear`, also of a bias, whose integers have 32 bits and are constants.
 pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let (of, scale) = (required(x, 0)?, required(x, 1)?);
@@ -374,6 +443,10 @@ pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
         let (numbers, known) = (tensor.to_integers(), known.to_floats());
         let numbers = numbers.ok_or_else(|| Fault::new("it takes integers", "export the model again"))?;
         let zeros = zeros.map_or(Ok(vec![0]), |id| b.integers("zero points", id))?;
+        if ![1, known.len()].contains(&zeros.len()) {
+            let cause = format!("it has {} scales and {} zero points", known.len(), zeros.len());
+            return Err(Fault::new(cause, "export the model again"));
+        }
         let [_, channels, inner] = groups;
         let channel = |i: usize| (i as i64 / inner.max(1) % channels.max(1)) as usize;
         let value = |(i, q): (usize, &i64)| {
@@ -392,7 +465,7 @@ pub(super) fn dequantize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     };
     // One scale that is known is one for each channel of an image, too.
     let (elements, scale) = match (along, b.constant(scale)) {
-        (None, Some(known)) if shape.len() == 4 => {
+        (None, Some(known)) if shape.len() == 4 && shape[1] <= MOST_CHANNELS => {
             let each = vec![known.to_floats()[0]; shape[1].max(0) as usize];
             (shape.clone(), b.add_constant(Tensor::floats(&[shape[1]], each)))
         }

@@ -1,6 +1,7 @@
 //! `Resize` and `Upsample`: by the operators that resize images, or along each dimension by a constant matrix.
 
 use super::builder::{Builder, Call};
+use super::bytes::by_numbers_of;
 use super::contraction;
 use super::element::binary;
 use super::movement::by_indices;
@@ -168,6 +169,9 @@ pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     let shape = b.shape(input);
     let upsample = node.op == "Upsample" || b.opset < 11;
     let way = Way::of(node, upsample)?;
+    if way.mode != "nearest" && (b.byte(input).is_some() || b.is_integer(input)) {
+        return by_numbers_of(b, node, x, resize);
+    }
     let sides = sides(b, node, x, upsample)?;
     let resized: Vec<usize> = (0..shape.len())
         .filter(|at| {

@@ -2,10 +2,11 @@
 
 use super::builder::Builder;
 use super::operands::{axis, required};
+use crate::ir::DType;
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
-use crate::network::tensor::{Data, Tensor, is_shape};
+use crate::network::tensor::{BOOLEAN, Data, Tensor, byte_of, is_float, is_number, is_shape};
 
 /// `Identity`, and `Dropout` at inference.
 pub(super) fn same(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
@@ -93,14 +94,8 @@ pub(super) fn size(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<V
 
 /// `Constant`.
 pub(super) fn constant(b: &mut Builder, node: &Node, _: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    let tensor = match node.attributes.iter().next() {
-        Some((_, Attribute::Tensor(tensor))) => tensor.clone(),
-        Some((_, Attribute::Float(value))) => Tensor::floats(&[], [*value]),
-        Some((_, Attribute::Integer(value))) => Tensor::integers(&[], [*value]),
-        Some((_, Attribute::Floats(list))) => Tensor::floats(&[list.len() as i64], list.clone()),
-        Some((_, Attribute::Integers(list))) => Tensor::integers(&[list.len() as i64], list.clone()),
-        _ => return Err(Fault::new("its value is no tensor of numbers", "export the model again")),
-    };
+    let missing = || Fault::new("its value is no tensor of numbers", "export the model again");
+    let tensor = node.tensor().ok_or_else(missing)?;
     Ok(b.add_constant(tensor))
 }
 
@@ -122,21 +117,18 @@ pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         }
         _ => Data::Floats(vec![0.0; elements].into()),
     };
-    Ok(b.add_constant(Tensor { shape, data, byte: None, four_bits: false }))
+    let byte = match node.attributes.get("value") {
+        Some(Attribute::Tensor(one)) => one.byte,
+        _ => None,
+    };
+    Ok(b.add_constant(Tensor { shape, data, byte, four_bits: false }))
 }
 
-/// Whether a number of ONNX stands for a type of floats.
-pub(super) fn is_float(dtype: i64) -> bool {
-    [1, 10, 11, 16].contains(&dtype)
-}
-
-/// `Cast`: of constants between integers and numbers, else of nothing.
+/// `Cast` between numbers, integers and truth values; what is computed has 32 bits or eight.
 pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
-    const INTEGERS: [i64; 9] = [2, 3, 4, 5, 6, 7, 9, 12, 13];
-    const BOOLEAN: i64 = 9;
     let input = required(x, 0)?;
     let to = node.integer("to", 1);
-    if !is_float(to) && !INTEGERS.contains(&to) {
+    if !is_number(to) {
         return Err(Fault::attribute("to", to, "a type of numbers"));
     }
     let Some(tensor) = b.constant(input) else {
@@ -144,9 +136,20 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
         if to_float && let Some(made) = b.as_numbers(input)? {
             return Ok(made);
         }
+        if let Some(dtype) = byte_of(to) {
+            return b.to_byte(input, dtype, true);
+        }
         let other = || Fault::new("it makes other types of a computed tensor", "keep computed tensors in f32");
+        let byte = b.byte(input);
         let is_integer = b.is_integer(input);
         return match (b.program.values[input].dtype.is_float(), to) {
+            _ if byte.is_some() && to_float => b.as_floats(input),
+            _ if byte.is_some() && to == BOOLEAN => {
+                let numbers = b.as_floats(input)?;
+                b.as_truth(numbers)
+            }
+            // Unsigned integers of more bits hold no numbers below 0.
+            _ if byte == Some(DType::U8) || byte.is_some() && [5, 6, 7].contains(&to) => b.as_integers(input),
             // Numbers in a tensor that is computed are of one type.
             (true, _) if to_float => Ok(input),
             (_, BOOLEAN) if is_integer => b.as_truth(input),
@@ -157,26 +160,7 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
             _ => Err(other()),
         };
     };
-    let data = match (&tensor.data, to) {
-        (_, to) if is_float(to) => Data::Floats(tensor.to_floats()),
-        (_, BOOLEAN) => Data::Integers(tensor.to_doubles().iter().map(|v| i64::from(*v != 0.0)).collect()),
-        (Data::Integers(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v, to)).collect()),
-        (Data::Floats(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v as i64, to)).collect()),
-    };
-    Ok(b.add_constant(Tensor { shape: tensor.shape, data, byte: None, four_bits: false }))
-}
-
-/// An integer in a type of ONNX: what does not fit wraps.
-fn wrapped(value: i64, to: i64) -> i64 {
-    match to {
-        2 => i64::from(value as u8),
-        3 => i64::from(value as i8),
-        4 => i64::from(value as u16),
-        5 => i64::from(value as i16),
-        6 => i64::from(value as i32),
-        12 => i64::from(value as u32),
-        _ => value,
-    }
+    Ok(b.add_constant(tensor.cast(to).unwrap_or(tensor)))
 }
 
 /// `Range` of constants.

@@ -11,7 +11,7 @@ pub(super) struct Window {
     stride: Vec<i64>,
     dilation: Vec<i64>,
     /// Before in each dimension, then behind in each.
-    padding: Vec<i64>,
+    pub(super) padding: Vec<i64>,
     /// Pixels that the output of a transposed convolution has more at its end.
     pub(super) more: Vec<i64>,
 }
