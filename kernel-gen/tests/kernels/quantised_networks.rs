@@ -5,7 +5,7 @@ use crate::random_network::{ints, model, node, tensor, value};
 use kernel_gen::ir::DType;
 use kernel_gen::network::{Form, Network, Program, parse};
 use kernel_gen::workload::ConvLayout;
-use rten_onnx::onnx::{DataType, GraphProto, ModelProto, OperatorSetIdProto};
+use rten_onnx::onnx::{DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -196,10 +196,13 @@ fn a_network_of_integers_is_planned_as_others_are() {
     for name in ["test_qlinearconv", "test_dynamicquantizelinear", "test_matmulinteger"] {
         let case = all.case.iter().find(|case| case.name == name).expect("a published test");
         let program = read(&model_of(case, &[0])).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let network = Network::of("net", program, Form { dtype: DType::F32, layout: ConvLayout::Nhwc });
-        let inputs: Vec<Vec<f64>> = vec![case.input[0].data.clone()];
-        let result = evaluate(&network.plans[0].program, &inputs, Some(&network));
-        assert_eq!(result.last().map(Vec::len), case.output.last().map(|t| t.data.len()), "{name}");
+        // In 16 bits scales of integers are `f32` all the same, and so is what they are computed from.
+        for dtype in [DType::F32, DType::F16] {
+            let network = Network::of("net", program.clone(), Form { dtype, layout: ConvLayout::Nhwc });
+            let inputs: Vec<Vec<f64>> = vec![case.input[0].data.clone()];
+            let result = evaluate(&network.plans[0].program, &inputs, Some(&network));
+            assert_eq!(result.last().map(Vec::len), case.output.last().map(|t| t.data.len()), "{name} in {dtype}");
+        }
     }
 }
 
@@ -430,12 +433,41 @@ fn functions_of_integers_become_tables_and_neighbours_stay_integers() {
     let shape = [1, 2, 2, 16];
     let attributes = vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
     let pool = of_runtime("QLinearAveragePool", &["x", "sx", "zx", "sy", "zy"], "y", attributes);
-    let result = evaluate(&read(&whole(vec![pool], &shape)).unwrap(), std::slice::from_ref(&x), None).remove(0);
+    let program = read(&whole(vec![pool], &shape)).unwrap();
+    let keys: Vec<String> = program.steps.iter().map(|step| step.workload.key()).collect();
+    assert!(keys.len() == 1 && keys[0].starts_with("depthwise_conv2d-"), "{keys:?}");
+    let result = evaluate(&program, std::slice::from_ref(&x), None).remove(0);
     let mean = |i: usize| {
         let at = i / 32 * 128 + i % 32 / 16 * 64 + i % 16 * 2;
         [0, 1, 32, 33].iter().map(|by| of_x(x[at + by])).sum::<f64>() / 4.0
     };
     assert!((0..64).all(|i| (result[i] - stands(mean(i), 0.025, 12.0)).abs() <= 1.0), "{result:?}");
+    // A factor for each channel, between pairs: one launch of integers behind what makes numbers of the factors.
+    let pooled = node("QLinearGlobalAveragePool", &["x", "sx", "zx", "ss", "zs"], &["g"], vec![]);
+    let pooled = NodeProto { domain: Some("com.microsoft".into()), ..pooled };
+    let gated = vec![
+        pooled,
+        start.clone(),
+        node("DequantizeLinear", &["g", "ss", "zs"], &["gate"], vec![]),
+        node("Mul", &["gate", "n"], &["f"], vec![]),
+        end.clone(),
+    ];
+    let program = read(&whole(gated, &[1, 2, 4, 32])).unwrap();
+    let expected = |i: usize| {
+        let mean = x[i / 128 * 128..][..128].iter().map(|q| of_x(*q)).sum::<f64>() / 128.0;
+        stands(of_x(x[i]) * stands(mean, 1.0 / 256.0, 0.0) / 256.0, 0.025, 12.0)
+    };
+    for (dtype, layout) in
+        [(DType::F32, ConvLayout::Nchw), (DType::F32, ConvLayout::Nhwc), (DType::F16, ConvLayout::Nhwc)]
+    {
+        let network = Network::of("net", program.clone(), Form { dtype, layout });
+        let plan = &network.plans[0].program;
+        let keys: Vec<String> = plan.steps.iter().map(|step| step.workload.key()).collect();
+        let one = |key: &&String| key.starts_with("depthwise_conv2d-") && key.ends_with(".dequantize.gate.quantize");
+        assert_eq!(keys.iter().filter(one).count(), 1, "{keys:?}");
+        let result = evaluate(plan, std::slice::from_ref(&x), Some(&network)).remove(0);
+        assert!((0..256).all(|i| (result[i] - expected(i)).abs() <= 1.0), "{dtype}, {layout:?}: {result:?}");
+    }
     let product = ["x", "sx", "zx", "x", "sx", "zx", "sy", "zy"];
     let square = of_runtime("QLinearMul", &product, "y", vec![]);
     let result =
