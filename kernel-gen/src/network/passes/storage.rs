@@ -3,7 +3,7 @@
 use crate::ir::DType;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::workload::unary::Function;
-use crate::workload::{Dims, Slices, Unary, Workload};
+use crate::workload::{Dims, Epilogue, Op, Slices, Unary, Workload};
 use std::collections::BTreeSet;
 
 /// Most elements of what is computed in `f32` because its result is wanted so.
@@ -39,29 +39,58 @@ struct Kept {
     steps: BTreeSet<usize>,
 }
 
-/// Values that are taken as `f32` however others are stored, and the steps of few elements that make them.
+/// Values that are taken as `f32` however others are stored, and the steps of few elements that make them. Sums of integers that became
+/// numbers as they are outgrow 16 bits until a scale follows, so steps that take them are `f32`, too.
 fn kept(program: &Program, dtype: DType) -> Kept {
     let mut kept = Kept::default();
-    // Who takes a value stands behind who makes it.
-    for (at, step) in program.steps.iter().enumerate().rev() {
-        let few = step.operands.iter().all(|id| program.elements(*id) <= FEW);
-        let mut workload = step.workload.clone();
-        if kept.values.contains(&program.root(step.output)) && few && workload.dtype == DType::F32 {
-            kept.steps.insert(at);
-        } else if workload.dtype == DType::F32 {
-            workload.dtype = dtype;
-        }
-        if workload.out_dtype == DType::F32 {
-            workload.out_dtype = dtype;
-        }
-        for (param, id) in workload.params().iter().zip(&step.operands) {
-            let root = program.root(*id);
-            if param.dtype == DType::F32 && matches!(program.values[root].source, Source::Step) {
-                kept.values.insert(root);
+    let sums = program.steps.iter().filter(|step| is_unscaled(program, step));
+    kept.values.extend(sums.map(|step| program.root(step.output)));
+    let scaled = |step: &Step| step.operands.iter().any(|id| kept.values.contains(&program.root(*id)));
+    let steps = program.steps.iter().enumerate().filter(|(_, step)| of_elements(step) && scaled(step));
+    kept.steps = steps.map(|(at, _)| at).collect();
+    loop {
+        let before = kept.steps.len();
+        // Who takes a value stands behind who makes it.
+        for (at, step) in program.steps.iter().enumerate().rev() {
+            let few = step.operands.iter().all(|id| program.elements(*id) <= FEW);
+            let takes = || step.operands.iter().any(|id| kept.values.contains(&program.root(*id)));
+            let gives = kept.values.contains(&program.root(step.output));
+            let mut workload = step.workload.clone();
+            if few && workload.dtype == DType::F32 && (gives || of_elements(step) && takes()) {
+                kept.steps.insert(at);
+            }
+            if workload.dtype == DType::F32 && !kept.steps.contains(&at) {
+                workload.dtype = dtype;
+            }
+            if workload.out_dtype == DType::F32 && !gives {
+                workload.out_dtype = dtype;
+            }
+            for (param, id) in workload.params().iter().zip(&step.operands) {
+                let root = program.root(*id);
+                if param.dtype == DType::F32 && matches!(program.values[root].source, Source::Step) {
+                    kept.values.insert(root);
+                }
             }
         }
+        if kept.steps.len() == before {
+            return kept;
+        }
     }
-    kept
+}
+
+/// Whether a step is a function of elements that are numbers.
+fn of_elements(step: &Step) -> bool {
+    matches!(step.workload.op, Op::Unary(_) | Op::Binary(_)) && step.workload.dtype == DType::F32
+}
+
+/// Whether a step gives sums of integers as numbers, with a scale of 1.
+fn is_unscaled(program: &Program, step: &Step) -> bool {
+    let workload = &step.workload;
+    if !workload.is_quantised() || workload.epilogue.last() != Some(&Epilogue::Dequantize) {
+        return false;
+    }
+    let scales = step.operands.last().and_then(|id| program.constant(*id));
+    workload.reduction_length() > 1 && scales.is_some_and(|all| all.to_floats().iter().all(|s| *s == 1.0))
 }
 
 /// Puts a step in front of each that takes what is computed, or given, as another type than that which it has.
