@@ -89,12 +89,12 @@ pub(super) fn result(
         let all: Vec<Option<ValueId>> =
             operands.iter().map(|id| if *id == Some(of) { Some(every) } else { *id }).collect();
         let made = make(b, node, &all)?;
-        let table = b.to_byte(made, dtype, true)?;
+        let table = b.as_byte(made, dtype, true)?;
         return by_numbers::looked_up(b, of, table);
     }
     let wide = widened(b, operands)?;
     let made = make(b, node, &wide)?;
-    b.to_byte(made, dtype, gives == Gives::Wraps)
+    b.as_byte(made, dtype, gives == Gives::Wraps)
 }
 
 /// The one tensor that a function of each element is of: all other operands are known numbers, which leave its shape as it is.
@@ -118,7 +118,7 @@ pub(super) fn by_numbers_of(b: &mut Builder, node: &Node, x: &[Option<ValueId>],
     operands[0] = Some(b.as_floats(input)?);
     let made = make(b, node, &operands)?;
     match byte {
-        Some(dtype) => b.to_byte(made, dtype, false),
+        Some(dtype) => b.as_byte(made, dtype, false),
         None => b.as_integers(made),
     }
 }
@@ -145,7 +145,7 @@ impl Builder {
     }
 
     /// A value as integers of eight bits: numbers are cut off towards zero. What may be beyond the type's wraps.
-    pub(super) fn to_byte(&mut self, id: ValueId, dtype: DType, wraps: bool) -> Result<ValueId, Fault> {
+    pub(super) fn as_byte(&mut self, id: ValueId, dtype: DType, wraps: bool) -> Result<ValueId, Fault> {
         if let Some(tensor) = self.constant(id) {
             let cast = number_of(dtype).and_then(|number| tensor.cast(number)).unwrap_or(tensor);
             return Ok(self.add_constant(cast));
@@ -155,7 +155,7 @@ impl Builder {
             Some(of) if of == dtype => return Ok(id),
             Some(of) => {
                 let every = self.add_constant(Tensor::every_byte(of));
-                let table = self.to_byte(every, dtype, wraps)?;
+                let table = self.as_byte(every, dtype, wraps)?;
                 return by_numbers::looked_up(self, id, table);
             }
             None => {}

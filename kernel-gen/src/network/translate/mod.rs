@@ -352,7 +352,7 @@ fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result
         let mut all = make(b, node, &wide)?;
         // Without a name the values are nobody's, and the indices may be first.
         if node.outputs.first().is_some_and(|name| !name.is_empty()) {
-            all[0] = b.to_byte(all[0], dtype, false)?;
+            all[0] = b.as_byte(all[0], dtype, false)?;
         }
         return Ok(all);
     }

@@ -137,7 +137,7 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
             return Ok(made);
         }
         if let Some(dtype) = byte_of(to) {
-            return b.to_byte(input, dtype, true);
+            return b.as_byte(input, dtype, true);
         }
         let other = || Fault::new("it makes other types of a computed tensor", "keep computed tensors in f32");
         let byte = b.byte(input);
