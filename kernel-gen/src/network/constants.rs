@@ -83,10 +83,8 @@ fn quantized(node: &Node, x: &Tensor, scale: &Tensor, zero: Option<&Tensor>) -> 
     if scales.iter().any(|s| !(s.is_finite() && *s > 0.0)) {
         return None;
     }
-    let rank = x.shape.len() as i64;
-    let (axis, block) = (node.integer("axis", 1), node.integer("block_size", 0));
-    let axis = if axis < 0 { axis + rank } else { axis };
-    let at = match (block, scales.len()) {
+    let (axis, blocks) = (node.axis(x.shape.len()), node.integer("block_size", 0));
+    let at = match (blocks, scales.len()) {
         (0, 1) => None,
         (0, n) => {
             let at = usize::try_from(axis).ok().filter(|at| x.shape.get(*at) == Some(&(n as i64)))?;
@@ -106,7 +104,7 @@ fn quantized(node: &Node, x: &Tensor, scale: &Tensor, zero: Option<&Tensor>) -> 
         Some((at, extent, block)) => {
             let inner = x.shape[at + 1..].iter().product::<i64>().max(1) as usize;
             let along = i / inner % extent;
-            match node.integer("block_size", 0) {
+            match blocks {
                 0 => along,
                 _ => (i / inner / extent * extent.div_ceil(block) + along / block) * inner + i % inner,
             }
@@ -137,8 +135,7 @@ fn transposed(model: &Model, node: &Node, from: &Node) -> Option<(Tensor, Node)>
     if !sorted.into_iter().eq(0..rank as i64) {
         return None;
     }
-    let axis = from.integer("axis", 1);
-    let axis = if axis < 0 { axis + rank as i64 } else { axis };
+    let axis = from.axis(rank);
     let axis = order.iter().position(|at| *at == axis).unwrap_or(0);
     let shape: Vec<i64> = order.iter().map(|at| of.shape[*at as usize]).collect();
     let strides: Vec<usize> =

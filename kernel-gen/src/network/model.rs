@@ -121,6 +121,12 @@ impl Node {
         self.integer(name, otherwise.into()) != 0
     }
 
+    /// `axis` of a pair, counted from the front of so many dimensions; it may be none of them.
+    pub(super) fn axis(&self, rank: usize) -> i64 {
+        let axis = self.integer("axis", 1);
+        if axis < 0 { axis + rank as i64 } else { axis }
+    }
+
     /// A number, or what stands for it where it is missing.
     pub(super) fn float(&self, name: &str, otherwise: f32) -> f32 {
         match self.attributes.get(name) {

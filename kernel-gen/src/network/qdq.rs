@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Joins operators with the pairs around them, and leaves out what nothing needs any more.
 pub(super) fn join(model: &mut Model) {
-    let has_pairs = |node: &Node| ["QuantizeLinear", "DequantizeLinear"].contains(&node.op.as_str());
-    if !model.nodes.iter().any(has_pairs) {
+    if !model.nodes.iter().any(is_of_pair) {
         return;
     }
     constants::settle(model);
@@ -22,6 +21,11 @@ pub(super) fn join(model: &mut Model) {
     for op in ["Conv", "Gemm", "MatMul"] {
         join_all(model, op, |pairs, at| pairs.sums(at));
     }
+}
+
+/// Whether a node makes integers of numbers, or numbers of integers.
+fn is_of_pair(node: &Node) -> bool {
+    ["QuantizeLinear", "DequantizeLinear"].contains(&node.op.as_str())
 }
 
 /// Puts what is found for nodes of an operator in their places.
@@ -352,7 +356,7 @@ impl Pairs<'_> {
             self.function(last, &mut function)?;
         }
         let (of, nodes) = (function.of.pop_first()?, function.nodes);
-        let is_pair = |at: &usize| ["QuantizeLinear", "DequantizeLinear"].contains(&self.model.nodes[*at].op.as_str());
+        let is_pair = |at: &usize| is_of_pair(&self.model.nodes[*at]);
         if nodes.iter().all(is_pair) {
             return None;
         }
@@ -380,7 +384,7 @@ impl Pairs<'_> {
             return Some(());
         }
         let node = &self.model.nodes[at];
-        let is_pair = ["QuantizeLinear", "DequantizeLinear"].contains(&node.op.as_str());
+        let is_pair = is_of_pair(node);
         let of_elements = is_pair && node.integer("block_size", 0) == 0 || OF_ELEMENTS.contains(&node.op.as_str());
         if !of_elements || node.outputs.len() != 1 || function.nodes.len() > MOST_NODES {
             return None;
@@ -443,12 +447,7 @@ impl Pairs<'_> {
     /// Whether weights are constants with one scale, or with one for each output channel, which is an axis of them.
     fn weights_fit(&self, name: &str, [weight, scale, _]: &[String; 3], channels: usize) -> Option<()> {
         let (weight, scale) = (self.model.constants.get(weight)?, self.model.constants.get(scale)?);
-        let axis = match self.writer(name)?.attributes.get("axis") {
-            Some(Attribute::Integer(axis)) => *axis,
-            _ => 1,
-        };
-        let rank = weight.shape.len() as i64;
-        let of_channels = (if axis < 0 { axis + rank } else { axis }) == channels as i64
+        let of_channels = self.writer(name)?.axis(weight.shape.len()) == channels as i64
             && weight.shape.get(channels) == Some(&(scale.data.len() as i64));
         (weight.byte.is_some() && (scale.data.len() == 1 || of_channels)).then_some(())
     }

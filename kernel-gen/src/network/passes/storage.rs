@@ -31,7 +31,6 @@ pub(super) fn store(program: &mut Program, dtype: DType) {
 }
 
 /// What stays `f32`.
-#[derive(Default)]
 struct Kept {
     /// Values that are no part of others.
     values: BTreeSet<ValueId>,
@@ -42,21 +41,20 @@ struct Kept {
 /// Values that are taken as `f32` however others are stored, and the steps of few elements that make them. Sums of integers that became
 /// numbers as they are outgrow 16 bits until a scale follows, so steps that take them are `f32`, too.
 fn kept(program: &Program, dtype: DType) -> Kept {
-    let mut kept = Kept::default();
     let sums = program.steps.iter().filter(|step| is_unscaled(program, step));
-    kept.values.extend(sums.map(|step| program.root(step.output)));
-    let scaled = |step: &Step| step.operands.iter().any(|id| kept.values.contains(&program.root(*id)));
-    let steps = program.steps.iter().enumerate().filter(|(_, step)| of_elements(step) && scaled(step));
-    kept.steps = steps.map(|(at, _)| at).collect();
+    let sums: BTreeSet<ValueId> = sums.map(|step| program.root(step.output)).collect();
+    let takes = |step: &Step, of: &BTreeSet<ValueId>| step.operands.iter().any(|id| of.contains(&program.root(*id)));
+    let mut kept = Kept { values: sums.clone(), steps: BTreeSet::new() };
     loop {
         let before = kept.steps.len();
         // Who takes a value stands behind who makes it.
         for (at, step) in program.steps.iter().enumerate().rev() {
             let few = step.operands.iter().all(|id| program.elements(*id) <= FEW);
-            let takes = || step.operands.iter().any(|id| kept.values.contains(&program.root(*id)));
             let gives = kept.values.contains(&program.root(step.output));
             let mut workload = step.workload.clone();
-            if few && workload.dtype == DType::F32 && (gives || of_elements(step) && takes()) {
+            let wanted =
+                few && (gives && workload.dtype == DType::F32 || of_elements(step) && takes(step, &kept.values));
+            if wanted || of_elements(step) && takes(step, &sums) {
                 kept.steps.insert(at);
             }
             if workload.dtype == DType::F32 && !kept.steps.contains(&at) {

@@ -101,7 +101,8 @@ pub(super) fn by_numbers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) ->
     if *is_function { looked_up(b, input, y) } else { Ok(y) }
 }
 
-/// What can do without numbers in memory: a factor for each channel of images, and means of windows of so many elements each.
+/// Multiplication by a factor for each channel, and average pooling of windows that all have the same number of elements: on the integers,
+/// without a floating-point tensor in memory. None of anything else.
 fn in_integers(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Option<ValueId>, Fault> {
     let images = |b: &Builder, at: usize| {
         let id = x.get(at).copied().flatten()?;

@@ -3,7 +3,7 @@
 //! What moves elements moves these as they are. A function of one of them is a table of 256. Everything else computes with them as with
 //! integers of 32 bits, and what does not fit the type at the end wraps, as in numpy and ONNX Runtime.
 
-use super::builder::{Builder, Call, One};
+use super::builder::{Builder, One};
 use super::by_numbers;
 use super::element::binary;
 use super::operands::required;
@@ -13,7 +13,7 @@ use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::{Tensor, number_of};
-use crate::workload::{Epilogue, Quant};
+use crate::workload::Epilogue;
 
 /// Operators that compute with elements, and what their results are.
 const COMPUTED: [(&str, Gives); 24] = [
@@ -134,14 +134,6 @@ impl Builder {
     pub(super) fn bytes_as_floats(&mut self, id: ValueId) -> Result<ValueId, Fault> {
         let one = self.add_constant(Tensor::floats(&[], [1.0]));
         dequantized(self, id, one, None)
-    }
-
-    /// Integers of eight bits as those of 32.
-    pub(super) fn bytes_as_integers(&mut self, id: ValueId, dtype: DType) -> Result<ValueId, Fault> {
-        let (shape, extents) = (self.shape(id), self.extents(id));
-        let call = Call::new("identity", &[id]).key("input", &extents).integers(dtype, Quant::default(), []);
-        let made = self.compute(call.gives(DType::I32))?;
-        self.view(made, &shape)
     }
 
     /// A value as integers of eight bits: numbers are cut off towards zero. What may be beyond the type's wraps.

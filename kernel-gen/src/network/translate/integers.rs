@@ -56,10 +56,8 @@ impl Builder {
             self.narrow(id);
             return Ok(id);
         }
-        match self.byte(id) {
-            Some(dtype) => self.bytes_as_integers(id, dtype),
-            None => self.converted(id, DType::F32, DType::I32),
-        }
+        let from = self.byte(id).unwrap_or(DType::F32);
+        self.converted(id, from, DType::I32)
     }
 
     /// A value as numbers.
