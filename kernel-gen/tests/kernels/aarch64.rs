@@ -16,7 +16,7 @@ use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Workload};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A tool by its variable or its usual name, if it is there.
@@ -59,14 +59,20 @@ fn bytes(kernel: &Kernel, buffer: BufferId) -> i64 {
     b.shape.iter().product::<i64>() * b.dtype.bytes() as i64
 }
 
-/// Emits a kernel for the target; gives its source and writes it into the folder.
-fn emit(kernel: &Kernel, symbol: &str, target: &Target, folder: &Path) -> CSource {
+/// Emits a kernel for the target; gives its source and adds it to the others, whose functions it shares.
+fn emit(kernel: &Kernel, symbol: &str, setup: &mut Setup) -> CSource {
+    let target = setup.target;
     let lowered = lower_for(kernel.clone(), target).unwrap_or_else(|e| panic!("{symbol}: {e}"));
     let options =
         COptions { isa: Isa::from_name(&target.name).expect("a level"), symbol: symbol.into(), comment: String::new() };
     let source = c::emit(&lowered, &options).unwrap_or_else(|e| panic!("{symbol}: {e}\n{kernel}"));
-    std::fs::write(folder.join(format!("{symbol}.c")), &source.source).expect("the folder can be written to");
-    std::fs::write(folder.join(format!("{symbol}.h")), &source.header).expect("the folder can be written to");
+    let mut own = source.source.clone();
+    for helper in &source.helpers {
+        if !setup.helpers.insert(helper.clone()) {
+            own = own.replacen(helper.as_str(), "", 1);
+        }
+    }
+    setup.kernels += &own;
     source
 }
 
@@ -93,7 +99,13 @@ struct Case {
 }
 
 /// The body of a case: buffers from the input in order, packed where the kernel wants it, and the output written.
-fn body(template: &dyn Template, case: &Case, config: &kernel_gen::space::Config, at: usize, setup: &Setup) -> String {
+fn body(
+    template: &dyn Template,
+    case: &Case,
+    config: &kernel_gen::space::Config,
+    at: usize,
+    setup: &mut Setup,
+) -> String {
     let scheduled =
         template.schedule(&case.workload, setup.target, config).unwrap_or_else(|e| panic!("{}: {e}", case.what));
     let params = case.workload.params();
@@ -103,13 +115,13 @@ fn body(template: &dyn Template, case: &Case, config: &kernel_gen::space::Config
         let _ = writeln!(out, "  void *{} = take(in, {});", p.name, p.bytes());
     }
     for pack in &scheduled.packs {
-        let source = emit(&pack.kernel, &format!("case{at}_pack_{}", pack.param), setup.target, setup.folder);
+        let source = emit(&pack.kernel, &format!("case{at}_pack_{}", pack.param), setup);
         let packed = format!("packed_{}", pack.param);
         let _ = writeln!(out, "  void *{packed} = room({});\n  {{", bytes(&pack.kernel, pack.kernel.params[1]));
         let _ = writeln!(out, "{}  }}", call(&source, &[pack.param.clone(), packed.clone()]));
         names.iter_mut().filter(|n| **n == pack.param).for_each(|n| n.clone_from(&packed));
     }
-    let source = emit(&scheduled.schedule.kernel, &format!("case{at}"), setup.target, setup.folder);
+    let source = emit(&scheduled.schedule.kernel, &format!("case{at}"), setup);
     let y = &params[params.len() - 1];
     let _ = writeln!(out, "  void *{} = room({});\n  {{", y.name, y.bytes());
     let _ = writeln!(out, "{}  }}\n  give(out, {}, {});", call(&source, &names), y.name, y.bytes());
@@ -118,7 +130,10 @@ fn body(template: &dyn Template, case: &Case, config: &kernel_gen::space::Config
 
 struct Setup<'a> {
     target: &'a Target,
-    folder: &'a Path,
+    /// The kernels, one behind the other: a compiler reads the intrinsics of Arm as long as it compiles most of them.
+    kernels: String,
+    /// The functions that they share.
+    helpers: BTreeSet<String>,
 }
 
 const HELPERS: &str = "#include <stdio.h>
@@ -183,7 +198,7 @@ fn on(level: &str, workloads: impl Iterator<Item = Workload>, wanted: &[(&str, b
     std::fs::create_dir_all(&folder).expect("the folder of temporary files");
     let target = Target::find(level).expect("a built-in target");
     let registry = Registry::builtin();
-    let setup = Setup { target, folder: &folder };
+    let mut setup = Setup { target, kernels: String::new(), helpers: BTreeSet::new() };
 
     let (mut cases, mut calls, mut input, mut used) = (vec![], String::new(), vec![], BTreeSet::new());
     for (seed, workload) in workloads.enumerate() {
@@ -198,7 +213,7 @@ fn on(level: &str, workloads: impl Iterator<Item = Workload>, wanted: &[(&str, b
                 let what = format!("{} on {} with {config}", template.name(), workload.key());
                 let reach = template.reach(&workload, &config);
                 let case = Case { what, workload: workload.clone(), inputs, reach };
-                let _ = writeln!(calls, "{{\n{}}}", body(template, &case, &config, cases.len(), &setup));
+                let _ = writeln!(calls, "{{\n{}}}", body(template, &case, &config, cases.len(), &mut setup));
                 for (p, values) in workload.params().iter().zip(&case.inputs) {
                     input.extend(encode(p.dtype, values));
                 }
@@ -209,17 +224,11 @@ fn on(level: &str, workloads: impl Iterator<Item = Workload>, wanted: &[(&str, b
     }
     println!("{level}: {} kernels of {used:?}", cases.len());
 
-    let mut sources: Vec<PathBuf> =
-        std::fs::read_dir(&folder).expect("it was made").map(|e| e.expect("an entry").path()).collect();
-    sources.sort();
-    let (headers, sources): (Vec<PathBuf>, Vec<PathBuf>) =
-        sources.into_iter().partition(|f| f.extension().is_some_and(|e| e == "h"));
-    let name = |f: &PathBuf| f.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let includes: String = headers.iter().map(|h| format!("#include \"{}\"\n", name(h))).collect();
     let main = format!(
-        "{includes}{HELPERS}int main(int count, char **files) {{\n  if (count != 3) return 2;\n  \
+        "{kernels}{HELPERS}int main(int count, char **files) {{\n  if (count != 3) return 2;\n  \
          FILE *in = fopen(files[1], \"rb\"), *out = fopen(files[2], \"wb\");\n  if (!in || !out) return 3;\n{calls}  \
-         return fclose(out) == 0 ? 0 : 4;\n}}\n"
+         return fclose(out) == 0 ? 0 : 4;\n}}\n",
+        kernels = setup.kernels,
     );
     std::fs::write(folder.join("main.c"), main).expect("the folder can be written to");
     std::fs::write(folder.join("input"), &input).expect("the folder can be written to");
@@ -231,7 +240,7 @@ fn on(level: &str, workloads: impl Iterator<Item = Workload>, wanted: &[(&str, b
         .args(FLAGS)
         .args(Isa::from_name(level).expect("a level").flags())
         .args(["-Werror", "-static", "-o", "run"]);
-    command.arg("main.c").args(sources.iter().map(name)).arg("-lm");
+    command.args(["main.c", "-lm"]);
     run(command);
     let mut command = Command::new(&emulator);
     command.current_dir(&folder).args(["./run", "input", "output"]);

@@ -12,7 +12,8 @@ use crate::sweep;
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::{BufferId, Kernel};
+use kernel_gen::ir::bits::f16_value;
+use kernel_gen::ir::{BufferId, DType, Kernel};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
@@ -303,6 +304,59 @@ fn the_error_function_ends_at_one() {
         let negated: Vec<f64> = finite.iter().map(|x| -x).collect();
         let gelu = of(&format!("negate-f32-{}-gelu", finite.len()), &negated);
         assert!(gelu.iter().zip(&finite).all(|(y, x)| *y == x.max(0.0)), "{}: {gelu:?}", target.name);
+    }
+}
+
+/// Each float of 16 bits to one of 32 and back, with what lies between it and the next: in the middle, and beside the middle.
+#[test]
+fn every_float_of_16_bits_is_converted_exactly() {
+    let registry = Registry::builtin();
+    let template = registry.find("plain").expect("built in");
+    let bf16 = |bits: u16| f32::from_bits(u32::from(bits) << 16);
+    let widened = [(DType::F16, f16_value as fn(u16) -> f32), (DType::Bf16, bf16)];
+    for target in ["portable", "x86-64", "x86-64-v3", "x86-64-v4", "aarch64"] {
+        let Some(target) = Target::find(target).filter(|t| Isa::from_name(&t.name).is_some_and(Isa::runs_here)) else {
+            println!("[SKIP] no {target}");
+            continue;
+        };
+        // An odd number, for a part of a vector at the end.
+        let of = |from: DType, to: DType, numbers: &[f32]| {
+            let key = format!("identity-{from}.{to}-{}", numbers.len());
+            let workload = Workload::from_key(&key).unwrap_or_else(|e| panic!("{key}: {e}"));
+            let config = template.default_config(&workload, target).expect("it applies");
+            let scheduled = template.schedule(&workload, target, &config).expect("its default");
+            let numbers: Vec<f64> = numbers.iter().map(|&x| x.into()).collect();
+            let converted = execute(&scheduled, &workload, target, &[numbers]).expect("it runs");
+            converted.into_iter().map(|x| x as f32).collect::<Vec<_>>()
+        };
+        for (dtype, value) in widened {
+            let all: Vec<f32> = (0..=u16::MAX).chain([1]).map(value).filter(|x| !x.is_nan()).collect();
+            let same =
+                |a: &[f32], b: &[f32]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+            let wide = of(dtype, DType::F32, &all);
+            assert!(same(&wide, &all), "{} {dtype}", target.name);
+            assert!(same(&of(DType::F32, dtype, &all), &all), "{} {dtype}", target.name);
+            // Neighbours in size are neighbours as bits. The middle goes to the one whose last bit is 0.
+            let largest = (0..i16::MAX as u16).rev().find(|&bits| value(bits).is_finite()).expect("a number");
+            let middle = |bits: u16| ((f64::from(value(bits)) + f64::from(value(bits + 1))) / 2.0) as f32;
+            let (mut numbers, mut expected) = (vec![], vec![]);
+            for bits in 0..largest {
+                let (low, high, middle) = (value(bits), value(bits + 1), middle(bits));
+                let even = if bits % 2 == 0 { low } else { high };
+                let around = [(middle.next_down(), low), (middle, even), (middle.next_up(), high)];
+                for (x, rounded) in around {
+                    numbers.extend([x, -x]);
+                    expected.extend([rounded, -rounded]);
+                }
+            }
+            let narrowed = of(DType::F32, dtype, &numbers);
+            for ((x, is), expected) in numbers.iter().zip(&narrowed).zip(&expected) {
+                assert_eq!(is.to_bits(), expected.to_bits(), "{} {dtype}: {x:e} is {is:e}", target.name);
+            }
+            // Beyond the largest, and NaN.
+            let beyond = of(DType::F32, dtype, &[f32::MAX, -f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+            assert!(beyond[..4].iter().all(|x| x.is_infinite()) && beyond[4].is_nan(), "{}: {beyond:?}", target.name);
+        }
     }
 }
 

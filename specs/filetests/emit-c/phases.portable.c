@@ -6,12 +6,7 @@
 
 #define KG_FN static inline __attribute__((always_inline, unused))
 
-#define KG_PRAGMA(x) _Pragma(#x)
-#ifdef __clang__
-#define KG_UNROLL(n) KG_PRAGMA(unroll n)
-#else
-#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)
-#endif
+#define KG_CALLED static __attribute__((noinline, const, unused))
 
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x4_u __attribute__((vector_size(16), aligned(4), may_alias));
@@ -34,21 +29,26 @@ KG_FN float f16_to_f32(uint16_t h) {
   return f;
 #endif
 }
-KG_FN uint16_t f32_to_bf16(float f) {
-  uint32_t u;
-  __builtin_memcpy(&u, &f, 4);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
-  return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+KG_CALLED f32x4 f16_to_f32x4(i32x4 h) {
+  const i32x4 magnitude = (h & 0x7fff) << 13, exponent = magnitude & 0x0f800000;
+  const i32x4 special = (i32x4)(exponent == 0x0f800000) & 0x38000000, small = (i32x4)(exponent == 0);
+  const f32x4 subnormal = (f32x4)(magnitude + 0x38800000) - 0x1p-14f;
+  const i32x4 normal = magnitude + 0x38000000 + special;
+  return (f32x4)((h & 0x8000) << 16 | (small & (i32x4)subnormal) | (~small & normal));
+}
+KG_FN i32x4 f32x4_to_bf16(f32x4 v) {
+  const i32x4 u = (i32x4)v, nan = (i32x4)((u & 0x7fffffff) > 0x7f800000);
+  const i32x4 rounded = (~nan & u) + 0x7fff + (u >> 16 & 1);
+  return ((nan & (u | 0x400000)) | (~nan & rounded)) >> 16 & 0xffff;
 }
 KG_FN f32x4 load_f16_f32x4(const uint16_t *p) {
-  f32x4 v;
-  KG_UNROLL(4)
-  for (int i = 0; i < 4; i++) v[i] = f16_to_f32(p[i]);
-  return v;
+  typedef uint16_t halves __attribute__((vector_size(8), aligned(2), may_alias));
+  return f16_to_f32x4(__builtin_convertvector(*(const halves *)p, i32x4));
 }
 KG_FN void store_bf16_f32x4(uint16_t *p, f32x4 v) {
-  KG_UNROLL(4)
-  for (int i = 0; i < 4; i++) p[i] = f32_to_bf16(v[i]);
+  typedef uint16_t halves __attribute__((vector_size(8), aligned(2), may_alias));
+  const i32x4 h = f32x4_to_bf16(v);
+  *(halves *)p = __builtin_convertvector(h, halves);
 }
 KG_FN f32x4 expf_f32x4(f32x4 x) {
   i32x4 above = (i32x4)(x > 89.0f), below = (i32x4)(x < -104.0f);

@@ -17,6 +17,7 @@
 //! form fused multiply-adds.
 
 mod body;
+mod choose;
 mod chunk;
 mod copies;
 mod endings;
@@ -148,7 +149,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let kernel = &kernel;
     let layout = phases::layout(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
-    let mut prelude = Prelude::new();
+    let mut prelude = Prelude::new(isa.vectors());
     let mut bodies = vec![];
     for phase in &layout.phases {
         let registers = registers::files(kernel, isa.vectors(), &phase.body, &mut names)?;
@@ -181,11 +182,11 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
         bodies.push(FunctionBody { text: body.out, extent: phase.extent, first: phase.first, parallel });
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
-    let helpers = prelude::functions(&prelude, isa.vectors());
+    let helpers = prelude::functions(&prelude);
     let parameters = parameters(kernel, &names);
     let has_words = |buffer: &Buffer| buffer.dtype.is_word();
     let words = if kernel.buffers.iter().any(has_words) { declared_words(c_type(DType::U8x4)) } else { String::new() };
-    let prelude = prelude::text(&prelude, isa.vectors(), &words);
+    let prelude = prelude::text(&prelude, &words);
     let takes_units = kernel.size.is_some();
     Ok(Unnamed { isa, words, prelude, helpers, parameters, bodies, takes_units, workspace_bytes, worker_bytes })
 }

@@ -7,13 +7,19 @@ use std::collections::BTreeSet;
 
 /// A function of a prelude. The order of a language's helpers is their order in the source.
 pub(crate) trait Helper: Copy + Ord {
+    /// What code is emitted for.
+    type Target: Copy;
+
     /// What the emitted code calls it.
     fn name(self) -> String;
 
     /// What it calls itself.
-    fn needs(self) -> Vec<Self> {
+    fn needs(self, _: Self::Target) -> Vec<Self> {
         vec![]
     }
+
+    /// Its definition.
+    fn text(self, target: Self::Target) -> String;
 }
 
 /// What every language has a helper for.
@@ -50,27 +56,30 @@ pub(crate) fn dot2(short: &str, unsigned: &str, int: &str) -> String {
 
 /// The helpers that a source uses so far.
 #[derive(Clone)]
-pub(crate) struct Prelude<H>(BTreeSet<H>);
+pub(crate) struct Prelude<H: Helper> {
+    target: H::Target,
+    used: BTreeSet<H>,
+}
 
 impl<H: Helper> Prelude<H> {
     /// Nothing is used.
-    pub(crate) fn new() -> Prelude<H> {
-        Prelude(BTreeSet::new())
+    pub(crate) fn new(target: H::Target) -> Prelude<H> {
+        Prelude { target, used: BTreeSet::new() }
     }
 
     /// Notes the helper, and what it calls, and gives its name.
     pub(crate) fn call(&mut self, helper: H) -> String {
-        if self.0.insert(helper) {
-            for needed in helper.needs() {
+        if self.used.insert(helper) {
+            for needed in helper.needs(self.target) {
                 self.call(needed);
             }
         }
         helper.name()
     }
 
-    /// The helpers, in the order of the source.
-    pub(crate) fn used(&self) -> impl Iterator<Item = H> + '_ {
-        self.0.iter().copied()
+    /// The helpers with their definitions, in the order of the source.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (H, String)> + '_ {
+        self.used.iter().map(|&helper| (helper, helper.text(self.target)))
     }
 }
 

@@ -215,7 +215,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
     let layout = launch::layout(kernel)?;
     let roles = role::roles(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
-    let mut prelude = Prelude::new();
+    let mut prelude = Prelude::new(options.arch);
     let (mut functions, mut launches) = (vec![], vec![]);
     for (i, nest) in layout.launches.iter().enumerate() {
         let symbol = match layout.launches.len() {

@@ -58,6 +58,8 @@ pub(super) enum Helper {
 }
 
 impl prelude::Helper for Helper {
+    type Target = Arch;
+
     fn name(self) -> String {
         let suffix = |wide| if wide { "i64" } else { "i32" };
         match self {
@@ -78,9 +80,7 @@ impl prelude::Helper for Helper {
             Helper::Ptx(p) => p.name(),
         }
     }
-}
 
-impl Helper {
     fn text(self, arch: Arch) -> String {
         let name = prelude::Helper::name(self);
         let int = |wide| if wide { "long long" } else { "int" };
@@ -165,7 +165,7 @@ impl Helper {
 
 /// The definitions: of the helpers that are used, and of those that these call, which their texts name.
 pub(super) fn text(prelude: &Prelude<Helper>, arch: Arch) -> String {
-    let mut all: BTreeMap<Helper, String> = prelude.used().map(|h| (h, h.text(arch))).collect();
+    let mut all: BTreeMap<Helper, String> = prelude.used().collect();
     let callable = [Ptx::SharedAddress, Ptx::TensorMap, Ptx::HalfPair].map(Helper::Ptx).into_iter();
     let narrow = [DType::F16, DType::Bf16, DType::E4m3, DType::E5m2]
         .into_iter()
@@ -174,7 +174,7 @@ pub(super) fn text(prelude: &Prelude<Helper>, arch: Arch) -> String {
     for helper in narrow.chain(callable) {
         let name = prelude::Helper::name(helper);
         if all.values().any(|text| has_word(text, &name)) {
-            all.entry(helper).or_insert_with(|| helper.text(arch));
+            all.entry(helper).or_insert_with(|| prelude::Helper::text(helper, arch));
         }
     }
     let define = if all.is_empty() { "" } else { "#define KG_FN static __device__ __forceinline__\n\n" };

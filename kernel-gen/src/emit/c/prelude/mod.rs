@@ -7,9 +7,10 @@ use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, narrow_f8, of_two, signs, widen_f8};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, dot2, dot4, gather, half, hold, hold_float, larger, load, load_between, load_even,
-    load_even_between, load_part, map, min_max, min_max_of, of_pairs, pick_between, pick_from, rounded, scatter, splat,
-    spread, store, store_even, store_part, transpose, vector_dot2, vector_dot4,
+    NARROW_F16, WIDEN_F16, choose, converts_in_steps, converts_whole, dot2, dot4, gather, half, hold, hold_float,
+    larger, load, load_between, load_even, load_even_between, load_part, map, min_max, min_max_of, narrow_vector,
+    of_pairs, pick_between, pick_from, rounded, scatter, splat, spread, store, store_even, store_part, transpose,
+    vector_dot2, vector_dot4, widen_vector,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -35,6 +36,10 @@ pub(super) enum Helper {
     Widen(DType),
     /// `float` to `uint16_t`, rounding to nearest even.
     Narrow(DType),
+    /// Floats of 16 bits, each in an integer of 32, to floats of 32.
+    WidenVector(Vector, DType),
+    /// The reverse, rounding to nearest even.
+    NarrowVector(Vector, DType),
     /// The sum of the products of the bytes of two words, added to an `int`; whether those of each have signs.
     Dot4([bool; 2]),
     /// The sum of the products of the integers of two words of two, added to an `int`.
@@ -78,6 +83,8 @@ pub(super) enum Helper {
     AddPairs(Vector),
     /// Lane-wise their differences.
     SubPairs(Vector),
+    /// The lanes of one vector where all bits of a mask are set, and those of another where none is.
+    Choose(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
@@ -99,6 +106,8 @@ pub(super) enum Helper {
 }
 
 impl prelude::Helper for Helper {
+    type Target = Isa;
+
     fn name(self) -> String {
         // A conversion shows in the name: `load_f16_f32x8`.
         let from = |v: Vector, d: DType| if d == v.dtype { v.to_string() } else { format!("{d}_{v}") };
@@ -113,6 +122,8 @@ impl prelude::Helper for Helper {
             Helper::MinMax(d) => d.name().into(),
             Helper::Widen(d) => format!("{d}_to_f32"),
             Helper::Narrow(d) => format!("f32_to_{d}"),
+            Helper::WidenVector(v, d) => format!("{d}_to_{v}"),
+            Helper::NarrowVector(v, d) => format!("{v}_to_{d}"),
             Helper::Dot4(signed) => format!("dot4_{}", signs(signed)),
             Helper::VectorDot4(v, signed, _) => format!("dot4_{}_{v}", signs(signed)),
             Helper::Dot2 => "dot2".into(),
@@ -137,6 +148,7 @@ impl prelude::Helper for Helper {
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
             Helper::StoreEven(v) => format!("store_even_{v}"),
             Helper::PickBetween(v) => format!("pick_between_{v}"),
+            Helper::Choose(v) => format!("choose_{v}"),
             Helper::VectorMin(v) => format!("min_{v}"),
             Helper::VectorMax(v) => format!("max_{v}"),
             Helper::VectorMinOf(v) => format!("min_of_{v}"),
@@ -149,14 +161,21 @@ impl prelude::Helper for Helper {
         }
     }
 
-    fn needs(self) -> Vec<Helper> {
+    fn needs(self, isa: Isa) -> Vec<Helper> {
+        let converting = |v: Vector, d: DType, whole: Helper, lane: Helper| match d {
+            _ if d == v.dtype || !d.is_float() => vec![],
+            _ if converts_in_steps(v, d, isa) => vec![whole],
+            _ if converts_whole(v, d, isa) => vec![],
+            _ => vec![Helper::Unroll, lane],
+        };
         let mut all = match self {
-            Helper::Load(v, d) | Helper::LoadPart(v, d) | Helper::Gather(v, d) if widens(v, d) => {
-                vec![Helper::Unroll, Helper::Widen(d)]
+            Helper::Load(v, d) | Helper::LoadPart(v, d) | Helper::Gather(v, d) => {
+                converting(v, d, Helper::WidenVector(v, d), Helper::Widen(d))
             }
-            Helper::Store(v, d) | Helper::StorePart(v, d) | Helper::Scatter(v, d) if widens(v, d) => {
-                vec![Helper::Unroll, Helper::Narrow(d)]
+            Helper::Store(v, d) | Helper::StorePart(v, d) | Helper::Scatter(v, d) => {
+                converting(v, d, Helper::NarrowVector(v, d), Helper::Narrow(d))
             }
+            Helper::WidenVector(v, _) | Helper::NarrowVector(v, _) => vec![Helper::Type(v.mask())],
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Load(v, v.dtype)],
             Helper::Spread(v, ..) => vec![Helper::Type(v.mask())],
@@ -167,6 +186,7 @@ impl prelude::Helper for Helper {
             | Helper::VectorMinOf(v)
             | Helper::VectorMaxOf(v)
             | Helper::PickBetween(v)
+            | Helper::Choose(v)
             | Helper::VectorMin(v)
             | Helper::VectorMax(v)
             | Helper::Transpose(v) => {
@@ -182,38 +202,9 @@ impl prelude::Helper for Helper {
         all.extend(self.vector().map(Helper::Type));
         all
     }
-}
-
-/// Whether elements of a type become floats where they are loaded, which takes a function of its own.
-fn widens(v: Vector, d: DType) -> bool {
-    d != v.dtype && d.is_float()
-}
-
-impl Helper {
-    /// The vector that it is about.
-    fn vector(self) -> Option<Vector> {
-        match self {
-            Helper::Load(v, _) | Helper::LoadPart(v, _) | Helper::Gather(v, _) => Some(v),
-            Helper::Store(v, _) | Helper::StorePart(v, _) | Helper::Scatter(v, _) => Some(v),
-            Helper::LoadBetween(v) | Helper::LoadEvenBetween(v) | Helper::LoadEven(v) => Some(v),
-            Helper::StoreEven(v) => Some(v),
-            Helper::PickBetween(v)
-            | Helper::VectorMin(v)
-            | Helper::VectorMax(v)
-            | Helper::VectorMinOf(v)
-            | Helper::VectorMaxOf(v)
-            | Helper::Rounded(v)
-            | Helper::VectorLarger(v)
-            | Helper::Transpose(v) => Some(v),
-            Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) | Helper::VectorDot2(v) => Some(v),
-            Helper::AddPairs(v) | Helper::SubPairs(v) => Some(v),
-            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
-            _ => None,
-        }
-    }
 
     fn text(self, isa: Isa) -> String {
-        let name = prelude::Helper::name(self);
+        let name = self.name();
         match self {
             Helper::Math => "#include <math.h>\n".into(),
             Helper::Unroll => "#define KG_PRAGMA(x) _Pragma(#x)\n#ifdef __clang__\n\
@@ -253,6 +244,8 @@ impl Helper {
             Helper::Narrow(d) if d.is_f8() => narrow_f8(d, c_type(d)),
             Helper::Widen(_) => WIDEN_F16.into(),
             Helper::Narrow(_) => NARROW_F16.into(),
+            Helper::WidenVector(v, d) => widen_vector(&name, v, d),
+            Helper::NarrowVector(v, d) => narrow_vector(&name, v, d),
             Helper::Dot4(signed) => dot4(&name, signed),
             Helper::VectorDot4(v, signed, at_once) => vector_dot4(&name, v, signed, isa, at_once),
             Helper::Dot2 => dot2(&name),
@@ -264,16 +257,17 @@ impl Helper {
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),
             Helper::LoadBetween(v) => load_between(&name, v, isa),
             Helper::LoadEvenBetween(v) => load_even_between(&name, v, isa),
-            Helper::Gather(v, d) => gather(&name, v, d),
+            Helper::Gather(v, d) => gather(&name, v, d, isa),
             Helper::LoadEven(v) => load_even(&name, v, isa),
             Helper::PickFrom(v, first) => pick_from(&name, v, first, isa),
             Helper::Spread(v, picks, two) => spread(&name, v, &picks[..v.width], two),
             Helper::Half(v, upper) => half(&name, v, upper),
             Helper::Store(v, d) => store(&name, v, d, isa),
             Helper::StorePart(v, d) => store_part(&name, v, d, isa),
-            Helper::Scatter(v, d) => scatter(&name, v, d),
+            Helper::Scatter(v, d) => scatter(&name, v, d, isa),
             Helper::StoreEven(v) => store_even(&name, v),
             Helper::PickBetween(v) => pick_between(&name, v, isa),
+            Helper::Choose(v) => choose(&name, v, isa),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
             Helper::VectorMinOf(v) => min_max_of(&name, v, isa, "min", '<'),
@@ -287,26 +281,58 @@ impl Helper {
     }
 }
 
+impl Helper {
+    /// The vector that it is about.
+    fn vector(self) -> Option<Vector> {
+        match self {
+            Helper::Load(v, _) | Helper::LoadPart(v, _) | Helper::Gather(v, _) => Some(v),
+            Helper::Store(v, _) | Helper::StorePart(v, _) | Helper::Scatter(v, _) => Some(v),
+            Helper::LoadBetween(v) | Helper::LoadEvenBetween(v) | Helper::LoadEven(v) => Some(v),
+            Helper::StoreEven(v) => Some(v),
+            Helper::PickBetween(v)
+            | Helper::Choose(v)
+            | Helper::VectorMin(v)
+            | Helper::VectorMax(v)
+            | Helper::VectorMinOf(v)
+            | Helper::VectorMaxOf(v)
+            | Helper::Rounded(v)
+            | Helper::VectorLarger(v)
+            | Helper::Transpose(v) => Some(v),
+            Helper::Spread(v, ..) | Helper::Hold(v) | Helper::VectorDot4(v, ..) | Helper::VectorDot2(v) => Some(v),
+            Helper::AddPairs(v) | Helper::SubPairs(v) | Helper::WidenVector(v, _) | Helper::NarrowVector(v, _) => {
+                Some(v)
+            }
+            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
+            _ => None,
+        }
+    }
+}
+
 /// The definitions of functions in [`text`]: what two sources may both hold, and one file only once.
-pub(super) fn functions(prelude: &Prelude<Helper>, isa: Isa) -> Vec<String> {
-    prelude.used().map(|h| h.text(isa)).filter(|text| text.starts_with("KG_FN")).collect()
+pub(super) fn functions(prelude: &Prelude<Helper>) -> Vec<String> {
+    prelude.used().map(|(_, text)| text).filter(|text| text.starts_with("KG_")).collect()
 }
 
 /// Includes and helpers, with the declaration of words of bytes in front of these.
-pub(super) fn text(prelude: &Prelude<Helper>, isa: Isa, words: &str) -> String {
-    let all = |wanted: fn(&Helper) -> bool| -> String { prelude.used().filter(wanted).map(|h| h.text(isa)).collect() };
+pub(super) fn text(prelude: &Prelude<Helper>, words: &str) -> String {
+    let all = |wanted: fn(&Helper) -> bool| -> String {
+        prelude.used().filter(|(helper, _)| wanted(helper)).map(|(_, text)| text).collect()
+    };
     let (includes, functions) = (all(|h| *h == Helper::Math), all(|h| *h > Helper::Fetch));
     let mut out = format!("#include <stddef.h>\n#include <stdint.h>\n{includes}");
     if functions.contains("_mm") {
         out.push_str("#include <immintrin.h>\n");
     }
-    if functions.contains("x16_t") {
+    if ["x16_t", "vld1_", "vst1_"].iter().any(|name| functions.contains(name)) {
         out.push_str("#include <arm_neon.h>\n");
     }
     out.push('\n');
     out.push_str(words);
     if functions.contains("KG_FN") {
         out.push_str("#define KG_FN static inline __attribute__((always_inline, unused))\n\n");
+    }
+    if functions.contains("KG_CALLED") {
+        out.push_str("#define KG_CALLED static __attribute__((noinline, const, unused))\n\n");
     }
     out.push_str(&all(|h| matches!(h, Helper::Unroll | Helper::Fetch)));
     out.push_str(&functions);

@@ -58,6 +58,114 @@ fn converted(v: Vector, isa: Isa) -> Option<(usize, &'static str, &'static str)>
     Some((bits, prefix(bits)?, prefix(bits / 2)?))
 }
 
+/// Whether floats of 16 bits become a vector of `f32`, and it them, as a whole also where they are only some: part of a vector is copied
+/// to a whole one first. Where no instruction converts them, code for each lane is long, and compilers take a minute for a loop of many.
+pub(super) fn converts_whole(v: Vector, d: DType, isa: Isa) -> bool {
+    v.dtype == DType::F32
+        && matches!(d, DType::F16 | DType::Bf16)
+        && (matches!(isa, Isa::Portable | Isa::X86_64) || is_arm(isa) && v.width == 4)
+}
+
+/// Whether that takes a function, for there is no instruction.
+pub(super) fn converts_in_steps(v: Vector, d: DType, isa: Isa) -> bool {
+    converts_whole(v, d, isa) && !(is_arm(isa) && d == DType::F16)
+}
+
+fn is_arm(isa: Isa) -> bool {
+    matches!(isa, Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm)
+}
+
+/// The declaration of floats of 16 bits as the integers that memory holds.
+fn halves_of(v: Vector) -> String {
+    format!("  typedef uint16_t halves __attribute__((vector_size({}), aligned(2), may_alias));\n", 2 * v.width)
+}
+
+/// A vector of floats of 16 bits at `p`, widened.
+fn widened_whole(v: Vector, d: DType, isa: Isa, p: &str) -> String {
+    let m = v.mask();
+    let integers = match (isa, v.width) {
+        (Isa::X86_64, 4) => format!("_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *){p}), _mm_setzero_si128())"),
+        _ if is_arm(isa) && d == DType::F16 => {
+            return format!(
+                "  const float16x4_t h = vld1_f16((const float16_t *){p});\n  return ({v})vcvt_f32_f16(h);\n"
+            );
+        }
+        _ if is_arm(isa) => format!("vmovl_u16(vld1_u16({p}))"),
+        _ => {
+            let integers = format!("__builtin_convertvector(*(const halves *){p}, {m})");
+            return format!("{}  return {d}_to_{v}({integers});\n", halves_of(v));
+        }
+    };
+    format!("  return {d}_to_{v}(({m}){integers});\n")
+}
+
+/// A vector that becomes floats of 16 bits at `p`.
+fn narrowed_whole(v: Vector, d: DType, isa: Isa, p: &str) -> String {
+    let m = v.mask();
+    match (isa, v.width) {
+        // The instruction saturates integers with a sign.
+        (Isa::X86_64, 4) => format!(
+            "  const __m128i h = (__m128i)({v}_to_{d}(v) << 16 >> 16);\n  \
+             _mm_storel_epi64((__m128i *){p}, _mm_packs_epi32(h, h));\n"
+        ),
+        _ if is_arm(isa) && d == DType::F16 => {
+            format!("  vst1_f16((float16_t *){p}, vcvt_f16_f32((float32x4_t)v));\n")
+        }
+        _ if is_arm(isa) => format!("  vst1_u16({p}, vmovn_u32((uint32x4_t){v}_to_{d}(v)));\n"),
+        _ => format!(
+            "{}  const {m} h = {v}_to_{d}(v);\n  *(halves *){p} = __builtin_convertvector(h, halves);\n",
+            halves_of(v)
+        ),
+    }
+}
+
+/// Floats of 16 bits in the low halves of integers as floats of 32. Subnormal numbers take a sum in place of a product, which a
+/// processor that is told to flush them to zero leaves alone (F. Giesen, "half to float done quick", 2012).
+pub(super) fn widen_vector(name: &str, v: Vector, d: DType) -> String {
+    let m = v.mask();
+    let body = match d {
+        DType::Bf16 => format!("  return ({v})(h << 16);\n"),
+        _ => format!(
+            "  const {m} magnitude = (h & 0x7fff) << 13, exponent = magnitude & 0x0f800000;\n  \
+             const {m} special = ({m})(exponent == 0x0f800000) & 0x38000000, small = ({m})(exponent == 0);\n  \
+             const {v} subnormal = ({v})(magnitude + 0x38800000) - 0x1p-14f;\n  \
+             const {m} normal = magnitude + 0x38000000 + special;\n  \
+             return ({v})((h & 0x8000) << 16 | (small & ({m})subnormal) | (~small & normal));\n"
+        ),
+    };
+    conversion(d, v, name, &format!("{m} h"), &body)
+}
+
+/// The definition of a function that converts floats of 16 bits. That of binary16 is called: a kernel that is copied out may convert
+/// hundreds of vectors, and GCC takes a minute for as many copies (measured: 41 s, called 7 s; a sum of two tensors takes 1.17 times
+/// as long).
+fn conversion(d: DType, result: Vector, name: &str, parameters: &str, body: &str) -> String {
+    let inline = function(result, name, parameters, body);
+    if d == DType::F16 { inline.replacen("KG_FN", "KG_CALLED", 1) } else { inline }
+}
+
+/// Floats of 32 bits as floats of 16 in the low halves of integers, rounded to nearest even: what a sum with a number of the right
+/// exponent does to numbers that become subnormal.
+pub(super) fn narrow_vector(name: &str, v: Vector, d: DType) -> String {
+    let m = v.mask();
+    let body = match d {
+        DType::Bf16 => format!(
+            "  const {m} u = ({m})v, nan = ({m})((u & 0x7fffffff) > 0x7f800000);\n  \
+             const {m} rounded = (~nan & u) + 0x7fff + (u >> 16 & 1);\n  \
+             return ((nan & (u | 0x400000)) | (~nan & rounded)) >> 16 & 0xffff;\n"
+        ),
+        _ => format!(
+            "  const {m} u = ({m})v, magnitude = u & 0x7fffffff;\n  \
+             const {m} large = ({m})(magnitude >= 0x47800000), small = ({m})(magnitude < 0x38800000);\n  \
+             const {m} limit = 0x7c00 + (({m})(magnitude > 0x7f800000) & 0x200);\n  \
+             const {m} normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;\n  \
+             const {m} subnormal = ({m})(({v})magnitude + 0.5f) - 0x3f000000;\n  \
+             return (u >> 16 & 0x8000) | (large & limit) | (small & subnormal) | (~(large | small) & normal);\n"
+        ),
+    };
+    conversion(d, m, name, &format!("{v} v"), &body)
+}
+
 fn widened(from: DType, to: DType, x: &str) -> String {
     if from == to || !from.is_float() { x.to_string() } else { format!("{from}_to_f32({x})") }
 }
@@ -166,6 +274,7 @@ pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
              return ({v}){whole}_slli_epi32(wide, 16);\n",
             n = bits / 2
         ),
+        (d, _) if converts_whole(v, d, isa) => widened_whole(v, d, isa, "p"),
         _ => format!("  {v} v;\n  {} v[i] = {d}_to_f32(p[i]);\n  return v;\n", each(v)),
     };
     reads(v, name, d, "", &body)
@@ -179,6 +288,7 @@ pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
             "  {half}_storeu_si{n}((__m{n}i *)p, {whole}_cvtps_ph((__m{bits})v, _MM_FROUND_TO_NEAREST_INT));\n",
             n = bits / 2
         ),
+        (d, _) if converts_whole(v, d, isa) => narrowed_whole(v, d, isa, "p"),
         _ => format!("  {} p[i] = f32_to_{d}(v[i]);\n", each(v)),
     };
     writes(v, name, d, ["", ""], &body)
@@ -186,6 +296,10 @@ pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
 
 pub(super) fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (isa, intrinsic(v)) {
+        _ if converts_whole(v, d, isa) => {
+            let part = format!("  uint16_t part[{}] = {{0}};\n  __builtin_memcpy(part, p, (size_t)n * 2);\n", v.width);
+            part + &widened_whole(v, d, isa, "part")
+        }
         _ if d != v.dtype && !d.is_word() => {
             let x = widened(d, v.dtype, "p[i]");
             format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n")
@@ -215,6 +329,10 @@ fn masked_load(v: Vector, (prefix, suffix): (&str, &str), mask: &str) -> String 
 
 pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (isa, intrinsic(v)) {
+        _ if converts_whole(v, d, isa) => {
+            let whole = narrowed_whole(v, d, isa, "part");
+            format!("  uint16_t part[{}];\n{whole}  __builtin_memcpy(p, part, (size_t)n * 2);\n", v.width)
+        }
         _ if d != v.dtype && !d.is_word() => {
             format!("  for (int i = 0; i < n; i++) p[i] = {};\n", narrowed(d, v.dtype, "v[i]"))
         }
@@ -316,14 +434,24 @@ pub(super) fn load_between(name: &str, v: Vector, isa: Isa) -> String {
     reads(v, name, v.dtype, parameters, &format!("{clamp}{body}"))
 }
 
-pub(super) fn gather(name: &str, v: Vector, d: DType) -> String {
-    let x = widened(d, v.dtype, "p[i * stride]");
-    let body = format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n");
+pub(super) fn gather(name: &str, v: Vector, d: DType, isa: Isa) -> String {
+    let body = if converts_whole(v, d, isa) {
+        let part = format!("  uint16_t part[{}] = {{0}};\n", v.width);
+        part + "  for (int i = 0; i < n; i++) part[i] = p[i * stride];\n" + &widened_whole(v, d, isa, "part")
+    } else {
+        let x = widened(d, v.dtype, "p[i * stride]");
+        format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n")
+    };
     reads(v, name, d, ", int64_t stride, int n", &body)
 }
 
-pub(super) fn scatter(name: &str, v: Vector, d: DType) -> String {
-    let body = format!("  for (int i = 0; i < n; i++) p[i * stride] = {};\n", narrowed(d, v.dtype, "v[i]"));
+pub(super) fn scatter(name: &str, v: Vector, d: DType, isa: Isa) -> String {
+    let body = if converts_whole(v, d, isa) {
+        let whole = narrowed_whole(v, d, isa, "part");
+        format!("  uint16_t part[{}];\n{whole}  for (int i = 0; i < n; i++) p[i * stride] = part[i];\n", v.width)
+    } else {
+        format!("  for (int i = 0; i < n; i++) p[i * stride] = {};\n", narrowed(d, v.dtype, "v[i]"))
+    };
     writes(v, name, d, [", int64_t stride", ", int n"], &body)
 }
 
@@ -467,6 +595,22 @@ pub(super) fn pick_between(name: &str, v: Vector, isa: Isa) -> String {
         }
     };
     function(v, name, &format!("{v} a, {v} b{parameters}"), &format!("{clamp}{body}"))
+}
+
+/// `a` in the lanes of which all bits of a mask are set, `b` in those of which none is.
+pub(super) fn choose(name: &str, v: Vector, isa: Isa) -> String {
+    let m = v.mask();
+    let body = match (isa, prefix(8 * v.bytes())) {
+        (Isa::X86_64V3, Some(prefix)) => {
+            let (suffix, raw) = match intrinsic(v) {
+                Some((_, suffix)) => (suffix, raw(v)),
+                None => ("epi8", format!("__m{}i", 8 * v.bytes())),
+            };
+            format!("  return ({v}){prefix}_blendv_{suffix}(({raw})b, ({raw})a, ({raw})mask);\n")
+        }
+        _ => format!("  return ({v})((mask & ({m})a) | (~mask & ({m})b));\n"),
+    };
+    function(v, name, &format!("{m} mask, {v} a, {v} b"), &body)
 }
 
 /// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
