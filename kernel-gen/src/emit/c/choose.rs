@@ -72,7 +72,7 @@ impl Body<'_> {
     /// `select(cond, a, b)` where each lane has a condition of its own: all is computed in all lanes.
     fn choose(&mut self, cond: &Expr, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(a.ty(self.kernel).dtype.compute(), usize::from(c.len));
-        if self.own.lanes_read.is_some() || ![cond, a, b].iter().all(|e| self.reads_nothing_outside(e)) {
+        if !self.may_choose([cond, a, b], v) {
             return Err(NoVector::Lanes);
         }
         let mask = self.mask(cond, v.mask(), c)?;
@@ -81,15 +81,22 @@ impl Body<'_> {
         Ok(Value::Vector(Text::new(format!("{choose}({}, {}, {})", mask.text, a.text, b.text), PRIMARY), v))
     }
 
+    /// Whether these may be computed in all lanes, for a result of a type that vectors have.
+    fn may_choose<const N: usize>(&self, of: [&Expr; N], v: Vector) -> bool {
+        matches!(v.dtype, DType::F32 | DType::F64 | DType::I32)
+            && self.own.lanes_read.is_none()
+            && of.iter().all(|e| self.reads_nothing_outside(e))
+    }
+
     /// 1 in the lanes where a condition holds, 0 in the others.
     pub(super) fn vector_truth(&mut self, dtype: DType, cond: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
-        if self.own.lanes_read.is_some() || !self.reads_nothing_outside(cond) {
+        if !self.may_choose([cond], v) {
             return Err(NoVector::Lanes);
         }
         let mask = self.mask(cond, v.mask(), c)?;
         let one = match v.dtype {
-            DType::I32 | DType::I64 => "1".to_string(),
+            DType::I32 => "1".to_string(),
             _ => format!("({}){}(1)", v.mask(), self.prelude.call(Helper::Splat(v))),
         };
         Ok(Value::Vector(Text::new(format!("({v})({} & {one})", mask.at(PRIMARY)), UNARY), v))
