@@ -56,19 +56,6 @@ impl Body<'_> {
         value
     }
 
-    /// Vectors of a type.
-    fn vectors<const N: usize>(&mut self, of: [&Expr; N], v: Vector, c: Chunk) -> Result<[Text; N], NoVector> {
-        let mut texts = vec![];
-        for e in of {
-            let value = self.vector(e, c)?;
-            if matches!(value, Value::Vector(_, w) if w != v) {
-                return Err(NoVector::Lanes);
-            }
-            texts.push(self.splat(value, v));
-        }
-        texts.try_into().map_err(|_| NoVector::Lanes)
-    }
-
     /// `select(cond, a, b)` where each lane has a condition of its own: all is computed in all lanes.
     fn choose(&mut self, cond: &Expr, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(a.ty(self.kernel).dtype.compute(), usize::from(c.len));

@@ -175,12 +175,11 @@ impl Body<'_> {
     fn vector_dot(&mut self, sum: Option<&Expr>, x: &Expr, y: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(DType::I32, usize::from(c.len));
         let words = [x, y].map(|e| e.ty(self.kernel).dtype);
-        let sum = sum.map_or(Ok(Value::Scalar(Text::new("0", PRIMARY))), |sum| self.vector(sum, c))?;
-        let values = [sum, self.vector(x, c)?, self.vector(y, c)?];
-        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
-            return Err(NoVector::Lanes);
-        }
-        let [sum, x, y] = values.map(|value| self.splat(value, v).text);
+        let sum = match sum {
+            Some(sum) => self.vectors([sum], v, c)?,
+            None => [self.splat(Value::Scalar(Text::new("0", PRIMARY)), v)],
+        };
+        let ([sum], [x, y]) = (sum, self.vectors([x, y], v, c)?);
         let dot = self.prelude.call(match words {
             [DType::I16x2, _] => Helper::VectorDot2(v),
             _ => {
@@ -190,35 +189,42 @@ impl Body<'_> {
                 Helper::VectorDot4(v, signed, whole && self.own.level.adds_four_products(signed))
             }
         });
-        Ok(Value::Vector(Text::new(format!("{dot}({sum}, {x}, {y})"), PRIMARY), v))
+        Ok(Value::Vector(Text::new(format!("{dot}({}, {}, {})", sum.text, x.text, y.text), PRIMARY), v))
     }
 
     /// [`BinOp::Push`] of a vector of words and one of integers.
     fn push(&mut self, word: &Expr, byte: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(DType::I32, usize::from(c.len));
         let dtype = word.ty(self.kernel).dtype;
-        let values = [self.vector(word, c)?, self.vector(byte, c)?];
-        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
-            return Err(NoVector::Lanes);
-        }
-        let [word, byte] = values.map(|value| self.splat(value, v));
+        let [word, byte] = self.vectors([word, byte], v, c)?;
         Ok(Value::Vector(pushed(dtype, &word, &byte), v))
     }
 
     /// The sum or the difference of two vectors of words of two integers.
     fn of_pairs(&mut self, op: BinOp, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(DType::I32, usize::from(c.len));
-        let values = [self.vector(a, c)?, self.vector(b, c)?];
-        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
-            return Err(NoVector::Lanes);
-        }
+        let [a, b] = self.vectors([a, b], v, c)?;
         let helper = match op {
             BinOp::Add => Helper::AddPairs(v),
             BinOp::Sub => Helper::SubPairs(v),
             _ => return Err(NoVector::Lanes),
         };
-        let [a, b] = values.map(|value| self.splat(value, v).text);
-        Ok(Value::Vector(Text::new(format!("{}({a}, {b})", self.prelude.call(helper)), PRIMARY), v))
+        Ok(Value::Vector(Text::new(format!("{}({}, {})", self.prelude.call(helper), a.text, b.text), PRIMARY), v))
+    }
+
+    /// The lanes of several expressions as registers of one type.
+    pub(super) fn vectors<const N: usize>(
+        &mut self,
+        of: [&Expr; N],
+        v: Vector,
+        c: Chunk,
+    ) -> Result<[Text; N], NoVector> {
+        let values = of.into_iter().map(|e| self.vector(e, c)).collect::<Result<Vec<_>, _>>()?;
+        if values.iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let mut values = values.into_iter();
+        Ok(of.map(|_| self.splat(values.next().expect("a value for each"), v)))
     }
 
     /// The value as a register.
