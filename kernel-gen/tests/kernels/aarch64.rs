@@ -51,6 +51,8 @@ fn workloads() -> Vec<Workload> {
         Workload::f32(Matmul { batch: 2, trans_b: true, ..Matmul::new(1, 20, 31) }),
         Workload::f32(Matmul { trans_a: true, ..Matmul::new(9, 8, 10) }).with_dtype(DType::F16),
         Workload::from_key("matmul_nbits-f16-m3n7k72-w4-z-g32-bias").expect("a key"),
+        Workload::from_key("where-f16-c3x37-a3x37-b3x37").expect("a key"),
+        Workload::from_key("less-f32-a3x37-b3x37").expect("a key"),
     ]
 }
 
@@ -66,6 +68,13 @@ fn emit(kernel: &Kernel, symbol: &str, setup: &mut Setup) -> CSource {
     let options =
         COptions { isa: Isa::from_name(&target.name).expect("a level"), symbol: symbol.into(), comment: String::new() };
     let source = c::emit(&lowered, &options).unwrap_or_else(|e| panic!("{symbol}: {e}\n{kernel}"));
+    // What other kernels bring along must not be what this one lacks.
+    let lacks = |word: &str, by: &str| source.source.contains(word) && !source.source.contains(by);
+    for (ty, of) in [("f32x4", "float"), ("i32x4", "int32_t"), ("f64x2", "double"), ("i64x2", "int64_t")] {
+        assert!(!lacks(ty, &format!("typedef {of} {ty} ")), "{symbol} does not say what {ty} is:\n{}", source.source);
+    }
+    let of_arm = ["vcvt_", "vdotq_", "vusdotq_", "vld1", "vst1", "vfma"].iter().any(|name| lacks(name, "<arm_neon.h>"));
+    assert!(!of_arm, "{symbol} does not include <arm_neon.h>");
     let mut own = source.source.clone();
     for helper in &source.helpers {
         if !setup.helpers.insert(helper.clone()) {

@@ -353,9 +353,19 @@ fn every_float_of_16_bits_is_converted_exactly() {
             for ((x, is), expected) in numbers.iter().zip(&narrowed).zip(&expected) {
                 assert_eq!(is.to_bits(), expected.to_bits(), "{} {dtype}: {x:e} is {is:e}", target.name);
             }
-            // Beyond the largest, and NaN.
-            let beyond = of(DType::F32, dtype, &[f32::MAX, -f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
-            assert!(beyond[..4].iter().all(|x| x.is_infinite()) && beyond[4].is_nan(), "{}: {beyond:?}", target.name);
+            // Around the middle between the largest and what would come next, which is infinite.
+            let step = f64::from(value(largest)) - f64::from(value(largest - 1));
+            let end = (f64::from(value(largest)) + step / 2.0) as f32;
+            let ends = of(DType::F32, dtype, &[end.next_down(), end, -end.next_down(), -end]);
+            let last = value(largest);
+            assert_eq!(ends, [last, f32::INFINITY, -last, f32::NEG_INFINITY], "{} {dtype}", target.name);
+            // Beyond the largest, and NaN of all kinds.
+            let infinite = of(DType::F32, dtype, &[f32::MAX, -f32::MAX, f32::INFINITY, f32::NEG_INFINITY]);
+            assert!(infinite.iter().all(|x| x.is_infinite()), "{}: {infinite:?}", target.name);
+            let nans =
+                [0x7fc0_0000, 0x7f80_0001, 0x7fff_ffff, 0xffc0_0000, 0xff80_0001, 0xffff_ffff].map(f32::from_bits);
+            let nan = of(DType::F32, dtype, &nans);
+            assert!(nan.iter().all(|x| x.is_nan()), "{} {dtype}: {nan:?}", target.name);
         }
     }
 }

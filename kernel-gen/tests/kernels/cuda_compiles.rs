@@ -83,17 +83,26 @@ fn every_template_and_every_architecture_compiles() {
         let runs: Vec<&str> = TARGETS.into_iter().filter(|name| !fitting(name).is_empty()).collect();
         // The oldest, which has the fewest instructions, Hopper, which has the most of its own, and of the others, between which a source
         // differs in limits at most, another for each template.
-        let is_asked = |i: usize, name: &str| i == 0 || name == "sm_90a" || i == number % runs.len();
-        let asked: Vec<&str> = (0..).zip(&runs).filter(|(i, name)| is_asked(*i, name)).map(|(_, name)| *name).collect();
+        let others: Vec<&str> = runs.iter().skip(1).copied().filter(|name| *name != "sm_90a").collect();
+        let other = others.get(number % others.len().max(1)).copied();
+        let is_asked = |name: &str| name == runs[0] || name == "sm_90a" || Some(name) == other;
+        let asked: Vec<(&str, Vec<Workload>)> =
+            runs.iter().filter(|name| is_asked(name)).map(|name| (*name, fitting(name))).collect();
         let mut requests = vec![];
-        for (turn, name) in asked.iter().enumerate() {
-            let (target, fitting) = (target(name), fitting(name));
-            // Each workload for one of them, and one at least for each of them.
-            let apart = fitting.len().min(asked.len());
-            for workload in fitting.into_iter().skip(turn % apart).step_by(apart) {
-                let config = template.default_config(&workload, target).expect("it applies");
-                let config = template.space(&workload, target).and_then(|s| Ok(s.normalise(&config)?)).expect("inside");
-                requests.push(source(template, &workload, target, &config).unwrap_or_else(|e| panic!("{e}")));
+        // Each workload for one of those that have it, in turn, and one at least for each of them.
+        let mut left: BTreeSet<String> = asked.iter().flat_map(|(_, fitting)| fitting).map(Workload::key).collect();
+        for round in 0.. {
+            if left.is_empty() {
+                break;
+            }
+            for (name, fitting) in &asked {
+                let new = fitting.iter().find(|w| left.contains(&w.key()));
+                let Some(workload) = new.or(fitting.first().filter(|_| round == 0)) else { continue };
+                left.remove(&workload.key());
+                let target = target(name);
+                let config = template.default_config(workload, target).expect("it applies");
+                let config = template.space(workload, target).and_then(|s| Ok(s.normalise(&config)?)).expect("inside");
+                requests.push(source(template, workload, target, &config).unwrap_or_else(|e| panic!("{e}")));
             }
         }
         let archs: BTreeSet<Arch> = requests.iter().map(|r| r.arch).collect();

@@ -32,6 +32,10 @@ impl Body<'_> {
             let larger = self.prelude.call(Helper::VectorLarger(v));
             return Ok(Value::Vector(Text::new(format!("{larger}({}, {})", a.text, b.text), PRIMARY), v));
         }
+        // What is computed in all lanes is computed where the condition does not hold, too.
+        if [cond, a, b].iter().any(|e| self.may_divide_by_zero(e)) {
+            return Err(NoVector::Lanes);
+        }
         let of_one_run = match a {
             Expr::Load(buffer, idx) if is_zero(b) && self.own.lanes_read.is_none() => {
                 self.masked_load(*buffer, idx, cond, c)
@@ -75,10 +79,20 @@ impl Body<'_> {
             && of.iter().all(|e| self.reads_nothing_outside(e))
     }
 
+    /// Whether integers are divided by what only a condition keeps from 0.
+    fn may_divide_by_zero(&self, e: &Expr) -> bool {
+        has(e, |e| match e {
+            Expr::Binary(BinOp::Div | BinOp::Mod, _, by) if !e.ty(self.kernel).dtype.is_float() => {
+                bounds(by, &self.ranges).is_none_or(|(low, _)| low < 1)
+            }
+            _ => false,
+        })
+    }
+
     /// 1 in the lanes where a condition holds, 0 in the others.
     pub(super) fn vector_truth(&mut self, dtype: DType, cond: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
-        if !self.may_choose([cond], v) {
+        if !self.may_choose([cond], v) || self.may_divide_by_zero(cond) {
             return Err(NoVector::Lanes);
         }
         let mask = self.mask(cond, v.mask(), c)?;
@@ -86,14 +100,18 @@ impl Body<'_> {
             DType::I32 => "1".to_string(),
             _ => format!("({}){}(1)", v.mask(), self.prelude.call(Helper::Splat(v))),
         };
-        Ok(Value::Vector(Text::new(format!("({v})({} & {one})", mask.at(PRIMARY)), UNARY), v))
+        let ty = self.prelude.call(Helper::Type(v));
+        Ok(Value::Vector(Text::new(format!("({ty})({} & {one})", mask.at(PRIMARY)), UNARY), v))
     }
 
     /// Lanes of which all bits are set where a condition holds, and none where it does not.
     fn mask(&mut self, cond: &Expr, m: Vector, c: Chunk) -> Result<Text, NoVector> {
         if cond.ty(self.kernel).lanes == 1 {
-            let cond = self.scalar(cond)?;
-            return Ok(Text::new(format!("{}(-({}))", self.prelude.call(Helper::Splat(m)), cond.text), PRIMARY));
+            let text = self.scalar(cond)?;
+            // What is read as a truth value may be any byte.
+            let is_one = matches!(cond, Expr::Binary(..) | Expr::Unary(UnOp::Not, _));
+            let text = if is_one { text.text } else { format!("{} != 0", text.at(EQUAL)) };
+            return Ok(Text::new(format!("{}(-({text}))", self.prelude.call(Helper::Splat(m))), PRIMARY));
         }
         match cond {
             Expr::Broadcast(cond, _) => self.mask(cond, m, c),
@@ -111,6 +129,7 @@ impl Body<'_> {
                 }
                 let [a, b] = self.vectors([a, b], v, c)?;
                 let holds = infix(*op, &a, &b).ok_or(NoVector::Lanes)?;
+                let m = self.prelude.call(Helper::Type(m));
                 Ok(Text::new(format!("({m})({})", holds.text), UNARY))
             }
             _ => Err(NoVector::Lanes),
@@ -265,9 +284,9 @@ fn is_larger(cond: &Expr, a: &Expr, b: &Expr) -> bool {
     matches!(cond, Expr::Binary(BinOp::Lt, low, high) if **low == *b && **high == *a)
 }
 
-/// Whether every lane is zero.
+/// Whether every lane is zero, without a sign.
 fn is_zero(e: &Expr) -> bool {
-    matches!(unbroadcast(e), Expr::Float(v, _) if *v == 0.0)
+    matches!(unbroadcast(e), Expr::Float(v, _) if v.to_bits() == 0)
 }
 
 /// The lanes for which a condition holds: `low.. < high..`, each the extreme of several bounds, if `uniform` holds.

@@ -11,7 +11,7 @@ pub(super) const RESERVED: Reserved = Reserved {
     ],
     prefixes: &[
         "load_", "store_", "splat_", "gather_", "scatter_", "min_", "max_", "f32_to_", "f16_to_", "bf16_to_", "f32x",
-        "f64x", "transpose_", "swap", "dot2", "dot4_", "choose_", "add_pairs_", "sub_pairs_", "vdotq_", "vusdotq_", "vld1_", "vst1_", "vcvt_", "vmov",
+        "f64x", "i32x", "i64x", "transpose_", "swap", "dot2", "dot4_", "choose_", "add_pairs_", "sub_pairs_", "vdotq_", "vusdotq_", "vld1_", "vst1_", "vcvt_", "vmov",
     ],
-    parts: &["_f32x", "_f64x"],
+    parts: &["_f32x", "_f64x", "_i32x", "_i64x"],
 };

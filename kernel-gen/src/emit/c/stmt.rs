@@ -6,7 +6,7 @@ use super::phases::Place;
 use super::prelude::Helper;
 use super::registers::{Group, RegisterFile, is_unread, register_access};
 use super::types::{Vector, c_type};
-use super::vector::{NoVector, Value, dot};
+use super::vector::{NoVector, Value, dot, is_cut};
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes, updated};
 use crate::emit::clike::text::Text;
@@ -204,7 +204,13 @@ impl Body<'_> {
     fn vector_store(&mut self, b: BufferId, indices: &[Expr], value: &Expr, c: Chunk) -> Result<(), NoVector> {
         let dtype = self.kernel.buffer(b).dtype;
         let Some(v) = Vector::of(dtype, usize::from(c.len)) else { return Err(NoVector::Lanes) };
-        let value = self.vector(value, c)?;
+        // What memory keeps as a byte loses its upper bits there.
+        let value = match value {
+            Expr::Cast(d, whole) if is_cut(whole.ty(self.kernel).dtype, *d) && !self.own.registers.contains_key(&b) => {
+                self.vector(whole, c)?
+            }
+            _ => self.vector(value, c)?,
+        };
         if matches!(&value, Value::Vector(_, w) if *w != v) {
             return Err(NoVector::Lanes);
         }

@@ -67,6 +67,11 @@ pub(super) struct Run {
     pub(super) place: Option<(String, i64)>,
 }
 
+/// Whether an integer in vectors of 32 bits loses upper bits where it becomes one of eight.
+pub(super) fn is_cut(from: DType, to: DType) -> bool {
+    to.is_byte() && from != to && from.compute() == DType::I32 && !from.is_word()
+}
+
 impl Body<'_> {
     /// The lanes of `e` that the chunk names.
     pub(super) fn vector(&mut self, e: &Expr, c: Chunk) -> Result<Value, NoVector> {
@@ -124,6 +129,12 @@ impl Body<'_> {
             }
             Expr::Select(cond, a, b) => self.vector_select(cond, a, b, c),
             Expr::Cast(d, cond) if cond.ty(self.kernel).dtype == DType::Bool => self.vector_truth(*d, cond, c),
+            Expr::Cast(d @ (DType::I8 | DType::U8), a) if is_cut(a.ty(self.kernel).dtype, *d) => {
+                let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let a = a.at(PRIMARY);
+                let text = if *d == DType::U8 { format!("({a} & 255)") } else { format!("(({a} << 24) >> 24)") };
+                Ok(Value::Vector(Text::new(text, PRIMARY), v))
+            }
             Expr::Cast(d, a) if a.ty(self.kernel).dtype.compute() == d.compute() && !d.is_narrow_float() => {
                 self.vector(a, c)
             }
@@ -154,8 +165,6 @@ impl Body<'_> {
                 let rounded = self.prelude.call(Helper::Rounded(of));
                 Ok(Value::Vector(Text::new(format!("{rounded}({})", a.text), PRIMARY), v))
             }
-            // What is stored as a byte loses its upper bits there.
-            Expr::Cast(DType::I8 | DType::U8, a) if a.ty(self.kernel).dtype == DType::I32 => self.vector(a, c),
             Expr::Cast(d @ (DType::I32 | DType::I8 | DType::U8), a) if a.ty(self.kernel).dtype == DType::F32 => {
                 let Value::Vector(a, of) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
                 let v = Vector::holding(d.compute(), usize::from(c.len));

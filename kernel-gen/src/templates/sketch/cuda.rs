@@ -97,7 +97,8 @@ impl Tiling {
         along.map(|(l, t)| ceil_div(l.extent, t.iter().product())).fold(1, i64::saturating_mul)
     }
 
-    /// Whether sums of one thread lie outside of the output, others not.
+    /// Whether sums of one thread lie outside of the output, others not, as far as places go: such a load has a condition of its own. Neighbours
+    /// at the end of a row have one as well, which the measured costs did not show.
     fn is_guarded(&self, group: &Group) -> bool {
         let along = group.out.spatial.iter().zip(&self.tiles);
         along.into_iter().any(|(l, t)| t[0] > 1 && l.extent % t.iter().product::<i64>() != 0)
