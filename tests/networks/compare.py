@@ -3,7 +3,7 @@
 
     python3 -m venv /tmp/networks && /tmp/networks/bin/pip install numpy onnx==1.23.2 onnxruntime
     /tmp/networks/bin/python tests/networks/compare.py light            # the nine networks that the onnx wheel carries
-    /tmp/networks/bin/python tests/networks/compare.py model.onnx x=1,3,640,640
+    /tmp/networks/bin/python tests/networks/compare.py model.onnx x=1,3,640,640 rate==16000   # the input `rate` is a constant
 
 For each model it writes a crate with the model's spec, builds it in release mode, runs both on the same random inputs and
 prints a row of a table: nodes of the model, launches, bytes of memory between them and of weights, build time, largest error
@@ -13,6 +13,7 @@ thread and on two. It ends with 1 if an error is too large.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import statistics
@@ -176,7 +177,7 @@ def alone(path, threads, folder, given):
     return map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def compare(path, shapes, args, folder):
+def compare(path, shapes, constants, args, folder):
     """Builds a model, runs it beside ONNX Runtime, and gives a row of the table for each number of threads."""
     model = onnx.load(str(path))
     nodes = len(model.graph.node)
@@ -185,11 +186,14 @@ def compare(path, shapes, args, folder):
         path = folder / "model.onnx"
         onnx.save(model, str(path))
     theirs = session(path, args.threads[0])
-    names_in = [i.name for i in theirs.get_inputs()]
+    names_in = [i.name for i in theirs.get_inputs() if i.name not in constants]
     names_out = [o.name for o in theirs.get_outputs()]
     random = np.random.default_rng(1)
     given = {}
     for i in theirs.get_inputs():
+        if i.name in constants:
+            given[i.name] = np.array(constants[i.name], {"tensor(int32)": np.int32, "tensor(float)": np.float32}.get(i.type, np.int64))
+            continue
         shape = shapes.get(i.name) or [n if isinstance(n, int) else args.batch for n in i.shape]
         floats = "float" in i.type
         given[i.name] = random.standard_normal(shape).astype(np.float32) if floats else tokens(i, shape, random, args.tokens)
@@ -198,10 +202,11 @@ def compare(path, shapes, args, folder):
     (folder / "Cargo.toml").write_text(CARGO.format(root=ROOT))
     tuned = f'.tuned("{args.tuned.resolve()}")' if args.tuned else ""
     (folder / "build.rs").write_text(BUILD.format(tuned=tuned))
-    inputs = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items())
+    inputs = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items() if name not in constants)
+    constant = ", ".join(f'"{name}" = {value}' for name, value in constants.items())
     levels = ", ".join(f'"{level}"' for level in args.levels.split(","))
     (folder / "kernels.toml").write_text(
-        f'schema = 1\n[targets]\ncpu = [{levels}]\n[[network]]\nname = "net"\nmodel = "{path.resolve()}"\ninputs = {{ {inputs} }}\n'
+        f'schema = 1\n[targets]\ncpu = [{levels}]\n[[network]]\nname = "net"\nmodel = "{path.resolve()}"\ninputs = {{ {inputs} }}\nconstants = {{ {constant} }}\n'
         + (f'layout = "{args.layout}"\n' if args.layout else "")
     )
     taken = {"dev", "self", "weights", "network"}
@@ -290,7 +295,7 @@ def run(path, threads, args, folder, given, results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models", nargs="+", help="light, or files and shapes: model.onnx x=1,3,224,224")
+    parser.add_argument("models", nargs="+", help="light, or files with shapes and constants: model.onnx x=1,3,224,224 rate==16000")
     parser.add_argument("--threads", default="1", help="how many; with commas, one after the other")
     parser.add_argument("--batch", type=int, default=1, help="what dynamic extents are, where no shape is given")
     parser.add_argument("--tokens", type=int, default=8, help="how many integers there are, where an input is one")
@@ -307,20 +312,23 @@ def main():
     for word in args.models:
         if word == "light":
             args.random_weights = True
-            work += [(path, {}) for path in sorted(LIGHT.glob("*.onnx"))]
+            work += [(path, {}, {}) for path in sorted(LIGHT.glob("*.onnx"))]
+        elif "==" in word:
+            name, value = word.split("==")
+            work[-1][2][name] = json.loads(value)
         elif "=" in word:
             name, shape = word.split("=")
             work[-1][1][name] = [int(n) for n in shape.split(",")]
         else:
-            work.append((pathlib.Path(word), {}))
+            work.append((pathlib.Path(word), {}, {}))
     print("| model | nodes | launches | arena KiB | weights KiB | build s | error | threads | time ms | ONNX Runtime ms | ratio "
           "| first result ms, theirs | peak MiB, theirs |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     failed, ratios = 0, {threads: [] for threads in args.threads}
-    for path, shapes in work:
+    for path, shapes, constants in work:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                for row in compare(path, shapes, args, pathlib.Path(folder)):
+                for row in compare(path, shapes, constants, args, pathlib.Path(folder)):
                     nodes, steps, arena, weights, built, worst, threads, mine, peer, first, peak = row
                     failed += worst > 1e-4
                     ratios[threads].append(peer / mine)

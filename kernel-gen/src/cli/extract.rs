@@ -1,7 +1,7 @@
 //! `kernel-gen extract`: the workloads of a model as a spec, for people who want kernels and no network.
 
 use super::output::{Failure, Output, write_new};
-use crate::diagnostic::Size;
+use crate::diagnostic::{Array, Size};
 use crate::emit::rust::rust_name;
 use crate::ir::DType;
 use crate::network::{Batch, Network, Task, Wanted};
@@ -24,6 +24,9 @@ pub(super) struct Arguments {
     /// The shape of an input, where the file leaves extents open
     #[arg(long = "input", value_name = "NAME=N,N,...", value_parser = shape)]
     inputs: Vec<(String, Vec<i64>)>,
+    /// The value of an input that is always the same: a number or an array
+    #[arg(long = "constant", value_name = "NAME=VALUE", value_parser = constant)]
+    constants: Vec<(String, Array)>,
     /// What the names of kernels begin with [default: the file's name]
     #[arg(long)]
     name: Option<String>,
@@ -47,6 +50,13 @@ fn shape(text: &str) -> Result<(String, Vec<i64>), String> {
     Ok((name.to_string(), extents.ok_or(help)?))
 }
 
+/// `rate=16000` or `lengths=[32, 16]`.
+fn constant(text: &str) -> Result<(String, Array), String> {
+    let help = "write NAME=VALUE, such as rate=16000 or lengths=[32, 16]";
+    let (name, value) = text.rsplit_once('=').ok_or(help)?;
+    Ok((name.to_string(), Array::parse(value).ok_or(help)?))
+}
+
 /// A type of numbers.
 fn dtype(text: &str) -> Result<DType, String> {
     let all = [DType::F32, DType::F16, DType::Bf16];
@@ -61,7 +71,16 @@ fn layout(text: &str) -> Result<ConvLayout, String> {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let Arguments { model, inputs, .. } = arguments;
-    let wanted = Wanted { dtype: arguments.dtype, layout: arguments.layout, images: Batch::Together };
+    if let Some((name, _)) = arguments.constants.iter().find(|(name, _)| inputs.iter().any(|(other, _)| other == name))
+    {
+        return Err(format!("`{name}` is a --constant and an --input; leave one of them out").into());
+    }
+    let wanted = Wanted {
+        dtype: arguments.dtype,
+        layout: arguments.layout,
+        images: Batch::Together,
+        constants: arguments.constants.iter().cloned().collect(),
+    };
     let sizes = |shape: &[i64]| shape.iter().copied().map(Size::one).collect::<Vec<Size>>();
     let inputs: BTreeMap<String, Vec<Size>> = inputs.iter().map(|(name, shape)| (name.clone(), sizes(shape))).collect();
     let stem = model.file_stem().map_or("network".into(), |stem| stem.to_string_lossy());

@@ -94,9 +94,22 @@ impl Files {
                 let spec = SpecFile::of(Some(&workload.into()));
                 Ok((Files { spec, ..self.clone() }, file.to_string_lossy().into_owned()))
             }
-            None => Err(format!("name a workload or a kernel of {workload} as well, behind it").into()),
+            None => {
+                Err(format!("name a workload or a kernel of {workload} as well, behind it{}", names(workload)).into())
+            }
         }
     }
+}
+
+/// What a spec has names for, as the end of a message; nothing of a spec that cannot be read.
+fn names(spec: &str) -> String {
+    let Ok(spec) = Spec::load(Path::new(spec)) else { return String::new() };
+    let networks = spec.networks.iter().map(|network| &network.name);
+    let own = |kernel: &&KernelSpec| !spec.networks.iter().any(|n| kernel.name.starts_with(&format!("{}_", n.name)));
+    let all: Vec<&String> = networks.chain(spec.kernels.iter().filter(own).map(|kernel| &kernel.name)).collect();
+    let shown: Vec<&str> = all.iter().take(8).map(|name| name.as_str()).collect();
+    let more = if all.len() > shown.len() { ", ..." } else { "" };
+    if shown.is_empty() { String::new() } else { format!(", one of {}{more}", shown.join(", ")) }
 }
 
 /// A workload that is asked for.

@@ -10,4 +10,4 @@ mod table;
 pub use report::{Diagnostic, Report, leaves_its_line, one_line};
 pub use spelling::{closest, suggest};
 pub(crate) use table::choose;
-pub use table::{Found, Size, Table, parse};
+pub use table::{Array, Element, Found, Size, Table, parse};

@@ -63,6 +63,57 @@ fn sizes(value: &DeValue<'_>, ranges: bool) -> Option<Vec<Size>> {
     value.as_array()?.iter().enumerate().map(size).collect()
 }
 
+/// Numbers of any dimensions: a number, or arrays within each other.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array {
+    /// The extents; a number has none.
+    pub shape: Vec<i64>,
+    /// The elements, row by row.
+    pub elements: Vec<Element>,
+}
+
+/// An element of an [`Array`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Element {
+    /// An integer; `true` and `false` are 1 and 0.
+    Integer(i64),
+    /// A number.
+    Float(f64),
+}
+
+impl Array {
+    /// The array that a text is, in TOML.
+    pub fn parse(text: &str) -> Option<Array> {
+        let text = format!("value = {text}");
+        let mut report = Report::new("", &text);
+        let document = parse(&text, &mut report);
+        let all = Table::root(&document, "").named_arrays(&mut report, "");
+        all.into_values().next().map(|found| found.value).filter(|_| report.is_clean())
+    }
+
+    /// The array that a value is.
+    fn of(value: &DeValue<'_>) -> Option<Array> {
+        let one = |element| Array { shape: vec![], elements: vec![element] };
+        Some(match value {
+            DeValue::Integer(_) => one(Element::Integer(integer(value)?)),
+            DeValue::Boolean(is_true) => one(Element::Integer((*is_true).into())),
+            DeValue::Float(float) => one(Element::Float(float.as_str().parse().ok()?)),
+            DeValue::Array(rows) => {
+                let rows = rows.iter().map(|row| Array::of(row.get_ref())).collect::<Option<Vec<_>>>()?;
+                let first = &rows.first()?.shape;
+                if rows.iter().any(|row| row.shape != *first) {
+                    return None;
+                }
+                Array {
+                    shape: [&[rows.len() as i64], &first[..]].concat(),
+                    elements: rows.iter().flat_map(|row| row.elements.iter().copied()).collect(),
+                }
+            }
+            _ => return None,
+        })
+    }
+}
+
 /// A table being read. It remembers the keys that were asked for: [`Table::finish`] reports all others.
 pub struct Table<'t, 'i> {
     table: &'t DeTable<'i>,
@@ -282,22 +333,44 @@ impl<'t, 'i> Table<'t, 'i> {
     /// The shapes inside, each name with one or with a list of them; the first number of a shape may be a range. The names are the
     /// user's to choose; `key` is what the user writes before them.
     pub fn named_shapes(&self, report: &mut Report, key: &str) -> BTreeMap<String, Found<Vec<Vec<Size>>>> {
+        let read = |value: &DeValue<'_>| {
+            let list = value.as_array()?;
+            match list.iter().any(|e| e.get_ref().as_array().is_some()) {
+                true => list.iter().map(|e| sizes(e.get_ref(), true)).collect::<Option<Vec<_>>>(),
+                false => sizes(value, true).map(|shape| vec![shape]),
+            }
+        };
+        self.named(report, read, |name| {
+            format!(
+                "write a shape, {key} = {{ \"{name}\" = [1, 3, 224, 224] }}, whose first number may be a range, \"1..8\", or a \
+                 list of shapes"
+            )
+        })
+    }
+
+    /// The arrays of numbers that the keys of a table stand for, which are the user's to choose; `key` is that of the table.
+    pub fn named_arrays(&self, report: &mut Report, key: &str) -> BTreeMap<String, Found<Array>> {
+        self.named(report, Array::of, |name| {
+            format!(
+                "write a number or an array of them, {key} = {{ \"{name}\" = 1 }}; rows of a matrix have one length"
+            )
+        })
+    }
+
+    /// What `read` makes of the value of each key, by name; `help` says for a name what it takes.
+    fn named<T>(
+        &self,
+        report: &mut Report,
+        read: impl Fn(&DeValue<'_>) -> Option<T>,
+        help: impl Fn(&str) -> String,
+    ) -> BTreeMap<String, Found<T>> {
         let mut all = BTreeMap::new();
         for (name, span, value) in self.entries() {
-            let list = value.get_ref().as_array();
-            let shapes = list.and_then(|list| match list.iter().any(|e| e.get_ref().as_array().is_some()) {
-                true => list.iter().map(|e| sizes(e.get_ref(), true)).collect::<Option<Vec<_>>>(),
-                false => sizes(value.get_ref(), true).map(|shape| vec![shape]),
-            });
-            match shapes {
-                Some(shapes) => drop(all.insert(name.to_string(), Found { value: shapes, span })),
+            match read(value.get_ref()) {
+                Some(value) => drop(all.insert(name.to_string(), Found { value, span })),
                 None => {
                     let kind = describe(value.get_ref());
-                    let help = format!(
-                        "write a shape, {key} = {{ \"{name}\" = [1, 3, 224, 224] }}, whose first number may be a range, \"1..8\", or a \
-                         list of shapes"
-                    );
-                    report.error(&span, format!("`{name}` cannot be {kind}"), help);
+                    report.error(&span, format!("`{name}` cannot be {kind}"), help(name));
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! What a network's numbers and images look like in memory.
 
+use crate::diagnostic::Array;
 use crate::ir::DType;
 use crate::workload::ConvLayout;
+use std::collections::BTreeMap;
 
 /// How a network's numbers and images are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +23,7 @@ impl Form {
 }
 
 /// What is asked of a network's form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Wanted {
     /// The type of the numbers; the model's if nobody says.
     pub dtype: Option<DType>,
@@ -29,6 +31,8 @@ pub struct Wanted {
     pub layout: Option<ConvLayout>,
     /// How several images run.
     pub images: Batch,
+    /// The values of inputs that are always the same, by name.
+    pub constants: BTreeMap<String, Array>,
 }
 
 /// How several images run.

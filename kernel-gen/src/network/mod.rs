@@ -74,7 +74,8 @@ pub struct Plan {
 
 impl Network {
     /// Reads a model's file and makes a network of it. `shapes` are those of inputs by name, where the file leaves them open, one
-    /// map a plan; the first number of a shape may be a range, the same in all of a map.
+    /// map a plan; the first number of a shape may be a range, the same in all of a map. An input that `wanted` gives a value is
+    /// none of the network's.
     ///
     /// # Errors
     /// All that keeps the model from being compiled.
@@ -85,6 +86,7 @@ impl Network {
         wanted: Wanted,
     ) -> Result<Network, Vec<Problem>> {
         let mut model = onnx::read(model)?;
+        model.fix(&wanted.constants)?;
         recognise(&mut model);
         let usual = Form::of(wanted.dtype.unwrap_or(model.dtype()));
         // Words of channels are what integers are multiplied in.
@@ -114,6 +116,7 @@ impl Network {
         batch: Batch,
     ) -> Result<(), Vec<Problem>> {
         let images = Images::of(inputs);
+        let every = model.has_graphs();
         let translated = |number: Option<i64>| match (images, number) {
             (Some(images), Some(number)) => translate::translate(model, &images.replaced(inputs, number)),
             _ => translate::translate(model, &most_of(inputs)),
@@ -124,11 +127,11 @@ impl Network {
         // What varies behind the passes: a range wants it, and so may images one by one before.
         let behind = LazyCell::new(|| {
             let pass = |other: &mut Program| drop(passes::run(other, self.form));
-            images.map(|images| vary(images, (&whole, &program), &translated, &pass)).transpose()
+            images.map(|images| vary((images, every), (&whole, &program), &translated, &pass)).transpose()
         });
         if batch != Batch::Together {
             let of_all = (&whole, &program, &passes[..]);
-            match self.one_by_one(images, of_all, &translated, &|| LazyCell::force(&behind).clone(), batch) {
+            match self.one_by_one((images, every), of_all, &translated, &|| LazyCell::force(&behind).clone(), batch) {
                 Ok(Some((apart, passes, one))) => {
                     self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
                     return Ok(());
@@ -156,7 +159,7 @@ impl Network {
     /// Why they stay together.
     fn one_by_one(
         &self,
-        images: Option<Images>,
+        (images, every): (Option<Images>, bool),
         (whole, program, passes): (&Program, &Program, &[String]),
         translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
         behind: &dyn Fn() -> Result<Option<Units>, Vec<Problem>>,
@@ -171,7 +174,7 @@ impl Network {
         };
         // One image may have fewer steps than several, so the passes run on the program of one. What only they put in order, images
         // are taken out of behind them.
-        let before = vary(images, (whole, whole), translated, &|_| ()).map_err(depend);
+        let before = vary((images, every), (whole, whole), translated, &|_| ()).map_err(depend);
         let before = before.and_then(|units| Apart::of(images, &units, whole));
         let found =
             before.map(|(apart, mut one)| (apart, passes::run(&mut one, self.form), one)).or_else(|reason| {
@@ -210,20 +213,33 @@ fn depend(problems: Vec<Problem>) -> String {
     problems.first().map_or_else(String::new, |first| format!("{}: {}", first.place, first.cause))
 }
 
+/// Most numbers of images of a range where each is looked at.
+const MOST_NUMBERS: i64 = 64;
+
 /// What varies of a program of the most images, whose form before the passes is `whole`. `translated` makes the model's
-/// with another number of them, and `passes` a program of that in this one's form.
+/// with another number of them, and `passes` a program of that in this one's form. A model whose branches and loops may depend
+/// on the number is looked at with `every` one, others with a few.
 fn vary(
-    Images { least, most }: Images,
+    (Images { least, most }, every): (Images, bool),
     (whole, program): (&Program, &Program),
     translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
     passes: &dyn Fn(&mut Program),
 ) -> Result<Units, Vec<Problem>> {
     let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
-    // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
-    let numbers = BTreeSet::from([most - 1, least.max(2)]);
-    let numbers = numbers.into_iter().filter(|number| *number > 1 && *number != most);
-    let mut others =
-        numbers.map(|number| Ok::<_, Vec<Problem>>((number, of(number)?))).collect::<Result<Vec<_>, _>>()?;
+    let every = every && least < most;
+    if every && most - least > MOST_NUMBERS {
+        let cause = format!("it has branches or loops, and a range of more than {MOST_NUMBERS} numbers of images");
+        return Err(vec![Problem::of_file(cause, units::INSTEAD)]);
+    }
+    let numbers: BTreeSet<i64> = match every {
+        true => (least..most).collect(),
+        // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
+        false => [most - 1, least.max(2)].into_iter().filter(|number| *number > 1 && *number != most).collect(),
+    };
+    let mut others = numbers
+        .into_iter()
+        .map(|number| Ok::<_, Vec<Problem>>((number, of(number)?)))
+        .collect::<Result<Vec<_>, _>>()?;
     if others.is_empty() {
         others.push(match of(most + 1) {
             Ok(program) => (most + 1, program),

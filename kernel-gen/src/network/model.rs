@@ -1,6 +1,8 @@
 //! A model as its file says it: nodes by name, before anything is known of shapes.
 
-use super::tensor::Tensor;
+use super::problem::{Fault, Problem};
+use super::tensor::{Tensor, is_shape};
+use crate::diagnostic::{Array, Element};
 use crate::ir::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -36,6 +38,42 @@ impl Model {
         if types.all(|dtype| dtype == first) { first } else { DType::F32 }
     }
 
+    /// Makes constants of inputs, by name.
+    ///
+    /// # Errors
+    /// Names that no input has, and values that it cannot have.
+    pub(super) fn fix(&mut self, constants: &BTreeMap<String, Array>) -> Result<(), Vec<Problem>> {
+        let mut problems = vec![];
+        for (name, array) in constants {
+            let Some(at) = self.inputs.iter().position(|input| input.name == *name) else {
+                let known = Fault::new("the file gives it a value", "leave it out, or change it in the file");
+                problems.push(match self.constants.contains_key(name) {
+                    true => Problem::at(format!("input `{name}`"), known),
+                    false => self.no_input(name),
+                });
+                continue;
+            };
+            match self.inputs[at].value(array) {
+                Ok(tensor) => drop(self.constants.insert(self.inputs.remove(at).name, tensor)),
+                Err(fault) => problems.push(Problem::at(format!("input `{name}`"), fault)),
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// That the model has no input of a name.
+    pub(super) fn no_input(&self, name: &str) -> Problem {
+        let all: Vec<String> = self.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+        let help = if all.is_empty() { "it has none".into() } else { format!("its inputs are {}", all.join(", ")) };
+        let fault = Fault::new("the model has no such input", help);
+        Problem::at(format!("input `{name}`"), fault)
+    }
+
+    /// Whether nodes have graphs: which of them are computed, and how often, may depend on shapes.
+    pub(super) fn has_graphs(&self) -> bool {
+        self.nodes.iter().any(|node| node.attributes.values().any(|value| matches!(value, Attribute::Graph(_))))
+    }
+
     /// Whether there are convolutions of integers of eight bits, or products that files say so.
     pub(super) fn is_quantised(&self) -> bool {
         let of_integers = ["QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"];
@@ -57,6 +95,61 @@ pub(super) struct Input {
     pub(super) truth: bool,
 }
 
+/// Most elements of an input that is a constant of the spec: one number may stand for all.
+const MOST_OF_CONSTANT: usize = 1 << 26;
+
+impl Input {
+    /// The constant that it becomes. One number stands for all elements where the file says how many there are.
+    fn value(&self, array: &Array) -> Result<Tensor, Fault> {
+        let known = |extent: &Extent| if let Extent::Known(n) = extent { Some(*n) } else { None };
+        let whole: Option<Vec<i64>> = self.shape.as_ref().map_or(Some(vec![]), |s| s.iter().map(known).collect());
+        let fits = |shape: &Vec<Extent>| {
+            shape.len() == array.shape.len()
+                && shape.iter().zip(&array.shape).all(|(e, n)| known(e).is_none_or(|k| k == *n))
+        };
+        let repeats = array.shape.is_empty().then_some(whole).flatten().filter(|shape| is_shape(shape));
+        let Some(shape) = repeats.or(self.shape.as_ref().is_none_or(fits).then_some(array.shape.clone())) else {
+            let extents = self.shape.iter().flatten().map(|e| known(e).map_or("?".into(), |n| n.to_string()));
+            let cause = format!(
+                "its shape is [{}], and its constant has {:?}",
+                extents.collect::<Vec<_>>().join(", "),
+                array.shape
+            );
+            return Err(Fault::new(cause, "write an array of that shape"));
+        };
+        let number = shape.iter().product::<i64>() as usize;
+        if number > MOST_OF_CONSTANT {
+            let cause = format!("its constant has {number} elements");
+            return Err(Fault::new(cause, format!("leave it an input, or give it at most {MOST_OF_CONSTANT}")));
+        }
+        let each = array.elements.iter().cycle().take(number);
+        if self.dtype.is_float() {
+            let float = |element: &Element| match element {
+                Element::Integer(n) => *n as f32,
+                Element::Float(v) => *v as f32,
+            };
+            return Ok(Tensor::floats(&shape, each.map(float).collect::<Vec<_>>()));
+        }
+        let (range, help) = match (self.truth, self.dtype) {
+            (true, _) => (0..=1, "write true or false"),
+            (_, DType::I8) => (-128..=127, "write integers from -128 to 127"),
+            (_, DType::U8) => (0..=255, "write integers from 0 to 255"),
+            _ => (i64::MIN..=i64::MAX, "write integers"),
+        };
+        let integer = |element: &Element| match element {
+            Element::Integer(n) if range.contains(n) => Ok(*n),
+            Element::Integer(n) => Err(format!("its constant holds {n}")),
+            Element::Float(v) => Err(format!("its elements are integers, and its constant holds {v}")),
+        };
+        let all = each.map(integer).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(|cause| Fault::new(cause, help))?;
+        Ok(match self.dtype.is_byte() {
+            true => Tensor::bytes(&shape, self.dtype, all),
+            false => Tensor::integers(&shape, all),
+        })
+    }
+}
+
 /// An extent of an input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Extent {
@@ -66,14 +159,41 @@ pub(super) enum Extent {
     Named(String),
 }
 
+/// A graph within a node: a branch, or what a loop does in each round.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Graph {
+    /// The names of what the node gives it. It takes values from around the node as well.
+    pub(super) inputs: Vec<String>,
+    /// The names of the results.
+    pub(super) outputs: Vec<String>,
+    /// Constants by name.
+    pub(super) constants: BTreeMap<String, Tensor>,
+    /// The nodes, each behind those whose results it takes.
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Graph {
+    /// The names of its inputs, constants and of what its nodes give.
+    pub(super) fn own(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().flat_map(|node| &node.outputs).chain(&self.inputs).chain(self.constants.keys())
+    }
+
+    /// The names that it takes from around its node.
+    pub(super) fn captured(&self) -> BTreeSet<&String> {
+        let given: BTreeSet<&String> = self.own().collect();
+        let taken = self.nodes.iter().flat_map(|node| &node.inputs).chain(&self.outputs);
+        taken.filter(|name| !name.is_empty() && !given.contains(name)).collect()
+    }
+}
+
 /// A node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Node {
     /// Its name, or the name of its first output.
     pub(super) name: String,
     /// The operator.
     pub(super) op: String,
-    /// The values that it takes; one that is left out has no name.
+    /// The values that it takes; one that is left out has no name. What its graphs take stands behind what it takes itself.
     pub(super) inputs: Vec<String>,
     /// The values that it gives.
     pub(super) outputs: Vec<String>,
@@ -98,7 +218,9 @@ pub(super) enum Attribute {
     Texts(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
-    /// Anything else, such as a graph.
+    /// A graph.
+    Graph(Graph),
+    /// Anything else.
     Other(&'static str),
 }
 

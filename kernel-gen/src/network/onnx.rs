@@ -3,7 +3,7 @@
 //! The file comes from anywhere, so nothing of it is believed: sizes are compared with the data that is there, and external
 //! data must lie below the model's folder.
 
-use super::model::{Attribute, Extent, Input, Model, Node, SUMS, TABLE};
+use super::model::{Attribute, Extent, Graph, Input, Model, Node, SUMS, TABLE};
 use super::problem::{Fault, Problem};
 use super::tensor::{Data, Tensor, is_shape};
 use super::translate::BY_NUMBERS;
@@ -11,7 +11,9 @@ use super::wire;
 use crate::integer::ceil_div;
 use crate::ir::DType;
 use crate::ir::bits::{bf16_value, f16_value};
-use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto, ValueInfoProto,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -107,21 +109,35 @@ fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -
                 wrong(Fault::new(format!("`{output}` is given by two nodes"), AGAIN));
             }
         }
-        let mut attributes = BTreeMap::new();
+        let (mut attributes, mut inputs) = (BTreeMap::new(), proto.input.clone());
         for proto in &proto.attribute {
-            match attribute(proto, folder) {
+            let value = match &proto.g {
+                Some(graph) if proto.r#type == Some(AttributeType::GRAPH) => inner(graph, folder, problems),
+                _ => attribute(proto, folder),
+            };
+            match value {
                 Ok(value) => drop(attributes.insert(proto.name.clone().unwrap_or_default(), value)),
-                Err(fault) => wrong(fault),
+                Err(fault) => problems.push(Problem::at(&place, fault)),
             }
         }
-        if let Some((name, _)) = attributes.iter().find(|(_, value)| matches!(value, Attribute::Other("a graph"))) {
-            let help = "export the model without control flow: with fixed branches and unrolled loops";
-            wrong(Fault::new(format!("it has a graph of its own, `{name}`"), help));
-            continue;
+        for graph in attributes.values() {
+            let Attribute::Graph(graph) = graph else { continue };
+            // The values of a graph's inputs come first: those that are not given have no names.
+            inputs.resize(inputs.len().max(graph.inputs.len()), String::new());
+            let new = graph.captured().into_iter().filter(|name| !inputs.contains(name)).cloned();
+            inputs.extend(new.collect::<Vec<_>>());
         }
-        nodes.push(Node { name, op, inputs: proto.input.clone(), outputs: proto.output.clone(), attributes });
+        nodes.push(Node { name, op, inputs, outputs: proto.output.clone(), attributes });
     }
     nodes
+}
+
+/// A graph within a node.
+fn inner(proto: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -> Result<Attribute, Fault> {
+    let names = |all: &[ValueInfoProto]| all.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
+    let constants = constants(proto, folder, problems);
+    let nodes = nodes(proto, folder, problems);
+    Ok(Attribute::Graph(Graph { inputs: names(&proto.input), outputs: names(&proto.output), constants, nodes }))
 }
 
 /// Inputs without initialisers, and the names of the outputs.
@@ -191,7 +207,6 @@ fn attribute(proto: &AttributeProto, folder: &Folder<'_>) -> Result<Attribute, F
         AttributeType::INTS => Attribute::Integers(proto.ints.clone()),
         AttributeType::FLOATS => Attribute::Floats(proto.floats.clone()),
         AttributeType::STRINGS => Attribute::Texts(proto.strings.clone()),
-        AttributeType::GRAPH => Attribute::Other("a graph"),
         _ => Attribute::Other("another type"),
     })
 }

@@ -113,6 +113,14 @@ impl Data {
         }
     }
 
+    /// Where the elements lie, which clones share.
+    pub(super) fn address(&self) -> usize {
+        match self {
+            Data::Floats(all) => all.as_ptr().addr(),
+            Data::Integers(all) => all.as_ptr().addr(),
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {

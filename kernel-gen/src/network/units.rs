@@ -61,7 +61,7 @@ pub(super) fn of_number(number: i64, problems: Vec<Problem>) -> Vec<Problem> {
 }
 
 /// What would do instead of a range.
-const INSTEAD: &str = "write a list of shapes in the place of the range: a network is made for each";
+pub(super) const INSTEAD: &str = "write a list of shapes in the place of the range: a network is made for each";
 
 impl Units {
     /// What of a program varies, which is that of the most images. `others` are those of some other numbers, made in the same way.

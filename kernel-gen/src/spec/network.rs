@@ -5,7 +5,7 @@ use super::KernelSpec;
 use super::WorkloadSpec;
 use super::kernel::is_range_of_units;
 use super::names::Names;
-use crate::diagnostic::{Found, Report, Size, Table};
+use crate::diagnostic::{Array, Found, Report, Size, Table};
 use crate::ir::DType;
 #[cfg(feature = "networks")]
 use crate::network::{Batch, Network, Task, Wanted};
@@ -49,6 +49,8 @@ struct Header {
     dtype: Option<DType>,
     layout: Option<ConvLayout>,
     images: Option<Images>,
+    /// The values of inputs that are always the same.
+    constants: BTreeMap<String, Array>,
     on_cpus: bool,
     /// Where the model's path stands in the spec.
     span: Range<usize>,
@@ -77,6 +79,14 @@ pub(super) fn read(
     let model = table.string(report, "model");
     let before = report.len();
     let inputs = table.table(report, "inputs").map(|t| t.named_shapes(report, "inputs")).unwrap_or_default();
+    let constants = table.table(report, "constants").map(|t| t.named_arrays(report, "constants")).unwrap_or_default();
+    for (name, found) in constants.iter().filter(|(name, _)| inputs.contains_key(*name)) {
+        report.error(
+            &found.span,
+            format!("`{name}` is one of `inputs` as well"),
+            "leave it out there: it is no input any more",
+        );
+    }
     // Without the shapes that are wrong the model would be found to want them.
     let shapes = if report.len() > before { None } else { shapes(report, inputs) };
     let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
@@ -96,7 +106,9 @@ pub(super) fn read(
     // Without shapes the file is read all the same: it may be wrong, too.
     let is_whole = shapes.is_some();
     let shapes = shapes.unwrap_or_default();
-    load(report, names, Header { name, model: path, shapes, dtype, layout, images, on_cpus, span: model.span, line })
+    let constants = constants.into_iter().map(|(name, found)| (name, found.value)).collect();
+    let span = model.span;
+    load(report, names, Header { name, model: path, shapes, dtype, layout, images, constants, on_cpus, span, line })
         .filter(|_| is_whole)
 }
 
@@ -198,7 +210,7 @@ fn ranged(shapes: &Shapes) -> Vec<&String> {
 /// Makes steps of the model.
 #[cfg(feature = "networks")]
 fn load(report: &mut Report, names: &mut Names, header: Header) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let Header { name, model, shapes, dtype, layout, images, on_cpus, span, line } = header;
+    let Header { name, model, shapes, dtype, layout, images, constants, on_cpus, span, line } = header;
     let images = match images {
         Some(Images::Together) => Batch::Together,
         Some(Images::Apart) => Batch::Apart,
@@ -206,7 +218,7 @@ fn load(report: &mut Report, names: &mut Names, header: Header) -> Option<(Netwo
         // Launches of several images are what a GPU is fast with.
         None => Batch::Together,
     };
-    let network = Network::load(&name, &model, &shapes, Wanted { dtype, layout, images });
+    let network = Network::load(&name, &model, &shapes, Wanted { dtype, layout, images, constants });
     let network = network.map_err(|problems| {
         for problem in problems {
             let separator = if problem.place.is_empty() { "" } else { ": " };

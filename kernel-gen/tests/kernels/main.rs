@@ -13,6 +13,7 @@ mod checked;
 #[cfg(feature = "cli")]
 mod command;
 mod compiled;
+mod control_flow;
 mod conv_planes;
 mod cpu_templates;
 mod cuda_compiles;

@@ -41,7 +41,7 @@ fn load(model: &ModelProto, name: &str, images: (i64, i64), rest: &[i64]) -> Res
 }
 
 /// The same in a form.
-fn load_as(
+pub(crate) fn load_as(
     model: &ModelProto,
     name: &str,
     (least, most): (i64, i64),
@@ -148,7 +148,7 @@ fn images_one_by_one_are_computed_as_together() {
         let mut model = random(seed);
         let shape = open(&mut model).unwrap();
         let images = [2, 3, 5][(seed % 3) as usize];
-        let network = match load_as(&model, &format!("apart-{seed}"), (images, images), &shape[1..], wanted) {
+        let network = match load_as(&model, &format!("apart-{seed}"), (images, images), &shape[1..], wanted.clone()) {
             Ok(network) => network,
             Err(problems) => {
                 let kind = problems[0].cause.split(['[', '`']).next().unwrap_or_default().to_string();

@@ -50,9 +50,9 @@ fn find(program: &Program, at: usize) -> Option<Found> {
             ([Epilogue::Bias], [_, _, bias]) => program.constant(*bias).is_some(),
             _ => false,
         };
-        let weights = program.constant(step.operands[1]).is_some();
         let same = step.workload.op == first.workload.op && step.slices.is_empty();
-        same && bias && weights && program.place(step.operands[0]) == program.place(first.operands[0])
+        let weights = |step: &Step| program.constant(step.operands[1]).is_some();
+        same && bias && weights(step) && program.place(step.operands[0]) == program.place(first.operands[0])
     };
     let apart = steps[0] != steps[1] && steps[1] != steps[2] && steps[0] != steps[2];
     let fits = (product.batch, product.trans_a, product.n) == (1, false, of.heads * of.d);

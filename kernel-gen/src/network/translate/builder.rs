@@ -1,5 +1,6 @@
 //! Makes steps of nodes: what every operator's translation is written with.
 
+use super::operands::Bound;
 use crate::ir::DType;
 use crate::network::model::Node;
 use crate::network::problem::Fault;
@@ -40,13 +41,19 @@ pub(super) struct Builder {
     /// The steps and values.
     pub(super) program: Program,
     /// Values by name.
-    pub(super) names: BTreeMap<String, ValueId>,
+    pub(super) names: BTreeMap<String, Bound>,
     /// The version of the standard's operators.
     pub(super) opset: i64,
     /// The node that is translated.
     pub(super) node: String,
+    /// The nodes around it, whose graphs hold it, each with what tells its rounds and branches apart; ends in `/` if there are any.
+    pub(super) scope: String,
+    /// Nodes in the places of loops and branches.
+    pub(super) nodes: usize,
     /// The inputs that are truth values.
     pub(super) truths: BTreeSet<ValueId>,
+    /// Constants of the model by where their elements lie, which they hold on to, and by shape and type.
+    shared: BTreeMap<(usize, Vec<i64>, Option<DType>), ValueId>,
     /// Elements of all constants that were computed.
     computed: i64,
     /// Terms that they were computed of.
@@ -136,6 +143,16 @@ impl Builder {
         Builder { opset, ..Builder::default() }
     }
 
+    /// The name of a node or value with those of the nodes around it.
+    pub(super) fn scoped(&self, name: &str) -> String {
+        format!("{}{name}", self.scope)
+    }
+
+    /// A node in messages.
+    pub(super) fn place(&self, node: &Node) -> String {
+        format!("node `{}` ({})", self.scoped(&node.name), node.op)
+    }
+
     /// The extents of a value.
     pub(super) fn shape(&self, id: ValueId) -> Vec<i64> {
         self.program.values[id].shape.clone()
@@ -175,6 +192,17 @@ impl Builder {
     /// A new constant.
     pub(super) fn add_constant(&mut self, tensor: Tensor) -> ValueId {
         self.program.add_constant(tensor)
+    }
+
+    /// A constant of the model: once, however often its node is translated.
+    pub(super) fn share_constant(&mut self, tensor: &Tensor) -> ValueId {
+        let key = (tensor.data.address(), tensor.shape.clone(), tensor.byte);
+        if let Some(id) = self.shared.get(&key) {
+            return *id;
+        }
+        let id = self.add_constant(tensor.clone());
+        self.shared.insert(key, id);
+        id
     }
 
     /// A constant of numbers, or of integers as numbers.

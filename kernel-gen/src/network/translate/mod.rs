@@ -10,197 +10,34 @@ mod by_numbers;
 mod bytes;
 mod composed;
 mod contraction;
+mod control_flow;
 mod einsum;
 mod element;
 mod few_bits;
 mod integers;
 mod movement;
+mod nodes;
 mod operands;
 mod quantised;
 mod recurrent;
 mod resize;
 mod row;
+mod sequences;
 mod shape;
 mod window;
 
 pub(super) use by_numbers::NAMES as BY_NUMBERS;
+pub use nodes::operators;
 
-use super::model::{Extent, Model, Node, SUMS, TABLE};
+use super::model::{Extent, Model};
 use super::problem::{Fault, Problem};
-use super::program::{Program, Source, ValueId};
+use super::program::{Program, Source};
 use super::tensor::is_shape;
 use crate::ir::DType;
-use builder::{Builder, One};
+use builder::Builder;
+use nodes::walk;
+use operands::Bound;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What is known of ONNX's operators that have one output.
-const OPERATORS: &[(&[&str], One)] = &[
-    (&["Conv"], contraction::conv),
-    (&["ConvTranspose"], contraction::conv_transpose),
-    (&["ConvInteger", "MatMulInteger"], quantised::of_integers),
-    (&["QLinearConv", "QLinearMatMul", "QGemm"], quantised::qlinear),
-    (&[SUMS], quantised::as_numbers),
-    (&["MatMulNBits"], few_bits::matmul_nbits),
-    (&["QLinearAdd"], quantised::qlinear_add),
-    (&["QLinearConcat"], by_numbers::concat),
-    (&[TABLE], by_numbers::lookup),
-    (&by_numbers::NAMES, by_numbers::by_numbers),
-    (&["QuantizeLinear"], quantised::quantize),
-    (&["DequantizeLinear"], quantised::dequantize),
-    (&["Gemm"], contraction::gemm),
-    (&["MatMul"], contraction::matmul),
-    (&["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], window::pool),
-    (&["Softmax", "LogSoftmax"], row::softmax),
-    (&["LayerNormalization", "RMSNormalization"], row::norm),
-    (&["GroupNormalization", "InstanceNormalization"], row::group_norm),
-    (&["LRN"], row::lrn),
-    (
-        &[
-            "ReduceSum",
-            "ReduceMean",
-            "ReduceProd",
-            "ReduceMax",
-            "ReduceMin",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceSumSquare",
-            "ReduceLogSum",
-            "ReduceLogSumExp",
-        ],
-        row::reduce,
-    ),
-    (&["ArgMax", "ArgMin"], row::extreme),
-    (
-        &[
-            "Abs",
-            "Neg",
-            "Sign",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Reciprocal",
-            "Sqrt",
-            "Exp",
-            "Log",
-            "Sin",
-            "Cos",
-            "Erf",
-            "Softplus",
-            "Softsign",
-            "Mish",
-            "Tan",
-            "Asin",
-            "Acos",
-            "Atan",
-            "Sinh",
-            "Cosh",
-            "Asinh",
-            "Acosh",
-            "Atanh",
-            "Not",
-            "IsNaN",
-            "IsInf",
-            "Relu",
-            "Sigmoid",
-            "Tanh",
-            "HardSwish",
-            "HardSigmoid",
-            "Swish",
-            "Celu",
-            "Elu",
-            "LeakyRelu",
-            "Gelu",
-            "Selu",
-            "ThresholdedRelu",
-            "Shrink",
-        ],
-        element::unary,
-    ),
-    (&["Clip"], element::clip),
-    (
-        &[
-            "Add",
-            "Sum",
-            "Mean",
-            "Sub",
-            "Mul",
-            "Div",
-            "Min",
-            "Max",
-            "PRelu",
-            "Pow",
-            "Mod",
-            "Equal",
-            "Less",
-            "LessOrEqual",
-            "Greater",
-            "GreaterOrEqual",
-            "And",
-            "Or",
-            "Xor",
-        ],
-        element::elementwise,
-    ),
-    (&["Where"], element::choose),
-    (&["BatchNormalization"], composed::batch_norm),
-    (&["Transpose"], movement::transpose),
-    (&["Slice"], movement::slice),
-    (&["Concat"], movement::concat),
-    (&["Gather"], movement::gather),
-    (&["GatherElements"], composed::gather_elements),
-    (&["GatherND"], composed::gather_nd),
-    (&["ScatterElements", "ScatterND"], composed::scattered),
-    (&["CumSum"], composed::cumulative_sum),
-    (&["Trilu"], composed::triangle),
-    (&["EyeLike"], composed::diagonal),
-    (&["OneHot"], composed::one_hot),
-    (&["Hardmax"], composed::hardmax),
-    (&["LpNormalization"], composed::lp_norm),
-    (&["GlobalLpPool"], composed::lp_pool),
-    (&["MeanVarianceNormalization"], composed::mean_variance_norm),
-    (&["CastLike"], composed::cast_like),
-    (&["Einsum"], einsum::einsum),
-    (&["Pad"], movement::pad),
-    (&["Expand", "Tile"], movement::repeat),
-    (&["GridSample"], movement::grid_sample),
-    (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
-    (&["Resize", "Upsample"], resize::resize),
-    (&["Identity", "Dropout"], shape::same),
-    (&["Reshape"], shape::reshape),
-    (&["Flatten"], shape::flatten),
-    (&["Squeeze", "Unsqueeze"], shape::squeeze),
-    (&["Shape"], shape::shape),
-    (&["Size"], shape::size),
-    (&["Constant"], shape::constant),
-    (&["ConstantOfShape"], shape::filled),
-    (&["Cast"], shape::cast),
-    (&["Range"], shape::range),
-];
-
-/// Makes the results of a node.
-type Many = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault>;
-
-/// Those that have several outputs.
-const OF_SEVERAL: &[(&[&str], Many)] = &[
-    (&["Split"], movement::split),
-    (&["Attention"], attention::attention),
-    (&["DynamicQuantizeLinear"], quantised::dynamic_quantize),
-    (&["TopK"], composed::top_k),
-    (&["LSTM", "GRU", "RNN"], recurrent::layer),
-];
-
-/// The operators of ONNX that can be compiled.
-pub fn operators() -> Vec<&'static str> {
-    let of_several = OF_SEVERAL.iter().flat_map(|(names, _)| names.iter().copied());
-    let mut names: Vec<&str> = OPERATORS
-        .iter()
-        .flat_map(|(names, _)| names.iter().copied())
-        .chain(of_several)
-        .filter(|name| ![SUMS, TABLE].contains(name))
-        .collect();
-    names.sort_unstable();
-    names
-}
 
 /// Makes steps of a model. `extents` are the shapes that the spec gives inputs, by name.
 ///
@@ -220,53 +57,34 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
         let id = b.program.add(&shape, dtype, Source::Input);
         b.truths.extend(found.filter(|input| input.truth).map(|_| id));
         b.program.inputs.push((name.clone(), id));
-        b.names.insert(name, id);
+        b.names.insert(name, Bound::Tensor(id));
     }
     for (name, tensor) in &model.constants {
         let id = b.add_constant(tensor.clone());
-        b.names.insert(name.clone(), id);
+        b.names.insert(name.clone(), Bound::Tensor(id));
     }
     // Inputs without a shape and values of nodes that failed: what takes them says nothing of its own.
     let inputs = model.inputs.iter().map(|input| input.name.clone());
     let mut lost: BTreeSet<String> = inputs.filter(|name| !b.names.contains_key(name)).collect();
-    for node in &model.nodes {
-        if node.inputs.iter().any(|name| lost.contains(name)) {
-            lost.extend(node.outputs.iter().cloned());
-            continue;
-        }
-        let made = taken(&b, node).and_then(|operands| {
-            b.node = node.name.clone();
-            results(&mut b, node, &operands)
-        });
-        match made {
-            Ok(ids) => {
-                for (name, id) in node.outputs.iter().zip(ids).filter(|(name, _)| !name.is_empty()) {
-                    if b.program.values[id].name.is_empty() {
-                        b.program.values[id].name = name.clone();
-                    }
-                    b.names.insert(name.clone(), id);
-                }
-            }
-            Err(fault) => {
-                problems.push(Problem::at(format!("node `{}` ({})", node.name, node.op), fault));
-                lost.extend(node.outputs.iter().cloned());
-            }
-        }
-    }
+    problems.extend(walk(&mut b, &model.nodes, &mut lost));
     for name in &model.outputs {
         match b.names.get(name) {
-            Some(id)
+            Some(Bound::Sequence(_)) => {
+                let fault = Fault::new("it is a sequence of tensors", "give each of them as an output");
+                problems.push(Problem::at(format!("output `{name}`"), fault));
+            }
+            Some(Bound::Tensor(id))
                 if b.program.values[*id].dtype == DType::I64
                     && b.program.outputs.iter().any(|(_, other)| b.program.root(*other) == b.program.root(*id)) =>
             {
                 let fault = Fault::new("its indices are another output, too", "leave one of them out");
                 problems.push(Problem::at(format!("output `{name}`"), fault));
             }
-            Some(id) if b.constant(*id).is_some_and(|constant| constant.is_integer()) => {
+            Some(Bound::Tensor(id)) if b.constant(*id).is_some_and(|constant| constant.is_integer()) => {
                 let fault = Fault::new("it is the same integers whatever the inputs are", "leave it out");
                 problems.push(Problem::at(format!("output `{name}`"), fault));
             }
-            Some(id) => b.program.outputs.push((name.clone(), *id)),
+            Some(Bound::Tensor(id)) => b.program.outputs.push((name.clone(), *id)),
             None if lost.contains(name) || !problems.is_empty() => {}
             None => problems.push(Problem::at(
                 format!("output `{name}`"),
@@ -323,50 +141,7 @@ fn input_shapes(
         }
     }
     for name in extents.keys().filter(|name| !model.inputs.iter().any(|input| input.name == **name)) {
-        let all: Vec<String> = model.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
-        let fault = Fault::new("the model has no such input", format!("its inputs are {}", all.join(", ")));
-        problems.push(Problem::at(format!("input `{name}`"), fault));
+        problems.push(model.no_input(name));
     }
     found
-}
-
-/// The values that a node takes.
-fn taken(b: &Builder, node: &Node) -> Result<Vec<Option<ValueId>>, Fault> {
-    let operand = |name: &String| match b.names.get(name) {
-        _ if name.is_empty() => Ok(None),
-        Some(id) => Ok(Some(*id)),
-        None => Err(Fault::new(
-            format!("nothing before it gives `{name}`"),
-            "a node must stand behind those whose results it takes, and an initialiser in the file",
-        )),
-    };
-    node.inputs.iter().map(operand).collect()
-}
-
-/// What a node gives.
-fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
-    let on_bytes = bytes::computed(b, node, operands);
-    if let Some((_, make)) = OF_SEVERAL.iter().find(|(names, _)| names.contains(&node.op.as_str())) {
-        let Some((dtype, _)) = on_bytes else { return make(b, node, operands) };
-        let wide = bytes::widened(b, operands)?;
-        let mut all = make(b, node, &wide)?;
-        // Without a name the values are nobody's, and the indices may be first.
-        if node.outputs.first().is_some_and(|name| !name.is_empty()) {
-            all[0] = b.as_byte(all[0], dtype, false)?;
-        }
-        return Ok(all);
-    }
-    let Some((_, make)) = OPERATORS.iter().find(|(names, _)| names.contains(&node.op.as_str())) else {
-        let help = "export the model with other operators; docs/networks.md lists those that can be compiled";
-        return Err(Fault::new("the operator is not supported", help));
-    };
-    let at_inference = matches!(node.op.as_str(), "Dropout" | "BatchNormalization") && !node.flag("training_mode");
-    if node.outputs.iter().skip(1).any(|name| !name.is_empty()) && !at_inference {
-        return Err(Fault::new("more than one of its results is used", "export the model for inference"));
-    }
-    match on_bytes {
-        Some(of) => bytes::result(b, node, operands, *make, of),
-        None => make(b, node, operands),
-    }
-    .map(|id| vec![id])
 }

@@ -115,12 +115,18 @@ pub(super) fn split(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     {
         return Err(Fault::new(format!("parts of {sizes:?} of an extent of {}", shape[at]), "export the model again"));
     }
+    parts(b, input, at, &sizes)
+}
+
+/// The parts of a tensor that follow each other along a dimension, each of so many elements there.
+pub(super) fn parts(b: &mut Builder, x: ValueId, at: usize, sizes: &[i64]) -> Result<Vec<ValueId>, Fault> {
+    let shape = b.shape(x);
     let mut first = 0;
     let mut part_of = |b: &mut Builder, n: i64| {
         let (mut start, mut size) = (vec![0; shape.len()], shape.clone());
         (start[at], size[at]) = (first, n);
         first += n;
-        part(b, input, &start, &size, &vec![1; shape.len()])
+        part(b, x, &start, &size, &vec![1; shape.len()])
     };
     sizes.iter().map(|n| part_of(b, *n)).collect()
 }
@@ -199,6 +205,39 @@ pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         b.compute(call.key("indices", &[list.len() as i64]).key("axis", &[at as i64]))?
     };
     b.view(y, &result)
+}
+
+/// `ReverseSequence`: of each sequence its elements in the other order, and what is behind them as it is. The lengths are known.
+pub(super) fn reverse_sequences(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (input, lengths) = (required(x, 0)?, b.integers("lengths", required(x, 1)?)?);
+    let shape = b.shape(input);
+    let axes = (node.integer("time_axis", 0), node.integer("batch_axis", 1));
+    let ([first, second], at) = match (&shape[..], axes) {
+        ([first, second, ..], (0, 1)) => ([*first, *second], 0),
+        ([first, second, ..], (1, 0)) => ([*first, *second], 1),
+        _ => return Err(Fault::new(format!("of {shape:?}, axes {axes:?}"), "export the model with the axes 0 and 1")),
+    };
+    let (time, batch) = (shape[at], shape[1 - at]);
+    if lengths.len() as i64 != batch || lengths.iter().any(|n| !(0..=time).contains(n)) {
+        return Err(Fault::new(format!("lengths of {lengths:?} in {shape:?}"), "export the model again"));
+    }
+    if lengths.iter().all(|n| *n == time) {
+        let (mut start, mut step) = (vec![0; shape.len()], vec![1; shape.len()]);
+        (start[at], step[at]) = (time - 1, if time > 1 { -1 } else { 1 });
+        return part(b, input, &start, &shape, &step);
+    }
+    let rows = [&[first * second], &shape[2..]].concat();
+    b.allow(rows[0], 0)?;
+    let source = |place: i64| {
+        let mut indices = [place / second, place % second];
+        let length = lengths[indices[1 - at] as usize];
+        indices[at] = if indices[at] < length { length - 1 - indices[at] } else { indices[at] };
+        indices[0] * second + indices[1]
+    };
+    let sources = Tensor::integers(&[rows[0]], (0..rows[0]).map(source).collect::<Vec<_>>());
+    let (whole, sources) = (b.view(input, &rows)?, b.add_constant(sources));
+    let y = gather(b, &Node::default(), &[Some(whole), Some(sources)])?;
+    b.view(y, &shape)
 }
 
 /// The elements along a dimension that computed indices name; those stand in one dimension.

@@ -5,7 +5,7 @@ use crate::network::program::ValueId;
 
 /// An operand that must be there.
 pub(super) fn required(x: &[Option<ValueId>], at: usize) -> Result<ValueId, Fault> {
-    x.get(at).copied().flatten().ok_or_else(|| Fault::new(format!("operand {at} is missing"), "export the model again"))
+    x.get(at).copied().flatten().ok_or_else(|| missing(at))
 }
 
 /// An axis that may count from the end.
@@ -30,4 +30,40 @@ pub(super) fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, Fault> {
         )),
     };
     (0..rank).map(extent).collect()
+}
+
+/// What a name of the model stands for.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Bound {
+    /// A tensor.
+    Tensor(ValueId),
+    /// Tensors in order.
+    Sequence(Vec<ValueId>),
+}
+
+impl Bound {
+    /// The tensor that it is.
+    pub(super) fn tensor(&self) -> Result<ValueId, Fault> {
+        match self {
+            Bound::Tensor(id) => Ok(*id),
+            Bound::Sequence(_) => {
+                Err(Fault::new("it takes a sequence of tensors", "put them side by side, by ConcatFromSequence"))
+            }
+        }
+    }
+}
+
+/// An operand that must be there and is not.
+pub(super) fn missing(at: usize) -> Fault {
+    Fault::new(format!("operand {at} is missing"), "export the model again")
+}
+
+/// The tensor in a place of the operands; none if it is left out.
+pub(super) fn optional(x: &[Option<Bound>], at: usize) -> Result<Option<ValueId>, Fault> {
+    x.get(at).and_then(Option::as_ref).map(Bound::tensor).transpose()
+}
+
+/// The tensor in a place of the operands.
+pub(super) fn tensor(x: &[Option<Bound>], at: usize) -> Result<ValueId, Fault> {
+    optional(x, at)?.ok_or_else(|| missing(at))
 }

@@ -96,7 +96,7 @@ pub(super) fn size(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<V
 pub(super) fn constant(b: &mut Builder, node: &Node, _: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let missing = || Fault::new("its value is no tensor of numbers", "export the model again");
     let tensor = node.tensor().ok_or_else(missing)?;
-    Ok(b.add_constant(tensor))
+    Ok(b.share_constant(&tensor))
 }
 
 /// `ConstantOfShape`.
