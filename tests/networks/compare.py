@@ -155,6 +155,12 @@ def session(path, threads):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
+# What numpy calls the types of inputs.
+NUMPY = {
+    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bool)": np.bool_, "tensor(int8)": np.int8, "tensor(uint8)": np.uint8,
+    "tensor(int16)": np.int16, "tensor(uint16)": np.uint16, "tensor(int32)": np.int32, "tensor(uint32)": np.uint32, "tensor(int64)": np.int64,
+}
+
 ALONE = """import sys, time
 import numpy as np
 import onnxruntime
@@ -192,7 +198,9 @@ def compare(path, shapes, constants, args, folder):
     given = {}
     for i in theirs.get_inputs():
         if i.name in constants:
-            given[i.name] = np.array(constants[i.name], {"tensor(int32)": np.int32, "tensor(float)": np.float32}.get(i.type, np.int64))
+            value = np.array(constants[i.name], NUMPY[i.type])
+            # One number stands for all elements.
+            given[i.name] = np.broadcast_to(value, i.shape) if value.ndim == 0 and all(isinstance(n, int) for n in i.shape) else value
             continue
         shape = shapes.get(i.name) or [n if isinstance(n, int) else args.batch for n in i.shape]
         floats = "float" in i.type
@@ -203,7 +211,7 @@ def compare(path, shapes, constants, args, folder):
     tuned = f'.tuned("{args.tuned.resolve()}")' if args.tuned else ""
     (folder / "build.rs").write_text(BUILD.format(tuned=tuned))
     inputs = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items() if name not in constants)
-    constant = ", ".join(f'"{name}" = {value}' for name, value in constants.items())
+    constant = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in constants.items())
     levels = ", ".join(f'"{level}"' for level in args.levels.split(","))
     (folder / "kernels.toml").write_text(
         f'schema = 1\n[targets]\ncpu = [{levels}]\n[[network]]\nname = "net"\nmodel = "{path.resolve()}"\ninputs = {{ {inputs} }}\nconstants = {{ {constant} }}\n'

@@ -27,6 +27,7 @@ mod wire;
 pub use apart::Apart;
 pub use form::{Batch, Form, Wanted};
 pub use memory::{Memory, Place, Slot};
+use problem::Fault;
 pub use problem::Problem;
 pub use program::{Program, Said, Source, Step, Value, ValueId};
 pub use tasks::Task;
@@ -116,7 +117,6 @@ impl Network {
         batch: Batch,
     ) -> Result<(), Vec<Problem>> {
         let images = Images::of(inputs);
-        let every = model.has_graphs();
         let translated = |number: Option<i64>| match (images, number) {
             (Some(images), Some(number)) => translate::translate(model, &images.replaced(inputs, number)),
             _ => translate::translate(model, &most_of(inputs)),
@@ -127,11 +127,11 @@ impl Network {
         // What varies behind the passes: a range wants it, and so may images one by one before.
         let behind = LazyCell::new(|| {
             let pass = |other: &mut Program| drop(passes::run(other, self.form));
-            images.map(|images| vary((images, every), (&whole, &program), &translated, &pass)).transpose()
+            images.map(|images| vary(images, (&whole, &program), &translated, &pass)).transpose()
         });
         if batch != Batch::Together {
             let of_all = (&whole, &program, &passes[..]);
-            match self.one_by_one((images, every), of_all, &translated, &|| LazyCell::force(&behind).clone(), batch) {
+            match self.one_by_one(images, of_all, &translated, &|| LazyCell::force(&behind).clone(), batch) {
                 Ok(Some((apart, passes, one))) => {
                     self.add(name, one, passes, Runs { units: None, apart: Some(apart) });
                     return Ok(());
@@ -159,7 +159,7 @@ impl Network {
     /// Why they stay together.
     fn one_by_one(
         &self,
-        (images, every): (Option<Images>, bool),
+        images: Option<Images>,
         (whole, program, passes): (&Program, &Program, &[String]),
         translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
         behind: &dyn Fn() -> Result<Option<Units>, Vec<Problem>>,
@@ -174,7 +174,7 @@ impl Network {
         };
         // One image may have fewer steps than several, so the passes run on the program of one. What only they put in order, images
         // are taken out of behind them.
-        let before = vary((images, every), (whole, whole), translated, &|_| ()).map_err(depend);
+        let before = vary(images, (whole, whole), translated, &|_| ()).map_err(depend);
         let before = before.and_then(|units| Apart::of(images, &units, whole));
         let found =
             before.map(|(apart, mut one)| (apart, passes::run(&mut one, self.form), one)).or_else(|reason| {
@@ -217,25 +217,33 @@ fn depend(problems: Vec<Problem>) -> String {
 const MOST_NUMBERS: i64 = 64;
 
 /// What varies of a program of the most images, whose form before the passes is `whole`. `translated` makes the model's
-/// with another number of them, and `passes` a program of that in this one's form. A model whose branches and loops may depend
-/// on the number is looked at with `every` one, others with a few.
+/// with another number of them, and `passes` a program of that in this one's form. A model with branches, loops or sequences, of which
+/// the number may decide, is looked at with each one, others with a few.
 fn vary(
-    (Images { least, most }, every): (Images, bool),
+    Images { least, most }: Images,
     (whole, program): (&Program, &Program),
     translated: &dyn Fn(Option<i64>) -> Result<Program, Vec<Problem>>,
     passes: &dyn Fn(&mut Program),
 ) -> Result<Units, Vec<Problem>> {
     let of = |number: i64| translated(Some(number)).map_err(|all| units::of_number(number, all));
-    let every = every && least < most;
-    if every && most - least > MOST_NUMBERS {
-        let cause = format!("it has branches or loops, and a range of more than {MOST_NUMBERS} numbers of images");
+    let every = !whole.decisions.is_empty() && least < most;
+    if every && most - least >= MOST_NUMBERS {
+        let cause =
+            format!("it has branches, loops or sequences, and a range of more than {MOST_NUMBERS} numbers of images");
         return Err(vec![Problem::of_file(cause, units::INSTEAD)]);
     }
-    let numbers: BTreeSet<i64> = match every {
-        true => (least..most).collect(),
-        // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
-        false => [most - 1, least.max(2)].into_iter().filter(|number| *number > 1 && *number != most).collect(),
-    };
+    for number in (least..most).filter(|_| every) {
+        let other = of(number)?.decisions;
+        let differs = whole.decisions.iter().zip(&other).find(|(a, b)| a != b);
+        if differs.is_some() || other.len() != whole.decisions.len() {
+            let cause = format!("its branches, rounds or sequences are others for {number} images than for {most}");
+            let place = differs.map_or_else(|| "the network".into(), |((node, _), _)| node.clone());
+            return Err(vec![Problem::at(place, Fault::new(cause, units::INSTEAD))]);
+        }
+    }
+    // Two at least: what one image is computed in may be fewer steps, and it is computed in these.
+    let numbers = [most - 1, least.max(2)].into_iter().filter(|number| *number > 1 && *number != most);
+    let numbers: BTreeSet<i64> = numbers.collect();
     let mut others = numbers
         .into_iter()
         .map(|number| Ok::<_, Vec<Problem>>((number, of(number)?)))

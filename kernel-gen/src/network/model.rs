@@ -4,6 +4,7 @@ use super::problem::{Fault, Problem};
 use super::tensor::{Tensor, is_shape};
 use crate::diagnostic::{Array, Element};
 use crate::ir::DType;
+use crate::ir::bits::{bf16_bits, bf16_value, f16_bits, f16_value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -69,11 +70,6 @@ impl Model {
         Problem::at(format!("input `{name}`"), fault)
     }
 
-    /// Whether nodes have graphs: which of them are computed, and how often, may depend on shapes.
-    pub(super) fn has_graphs(&self) -> bool {
-        self.nodes.iter().any(|node| node.attributes.values().any(|value| matches!(value, Attribute::Graph(_))))
-    }
-
     /// Whether there are convolutions of integers of eight bits, or products that files say so.
     pub(super) fn is_quantised(&self) -> bool {
         let of_integers = ["QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger"];
@@ -93,6 +89,8 @@ pub(super) struct Input {
     pub(super) dtype: DType,
     /// Whether they are truth values.
     pub(super) truth: bool,
+    /// The least and the largest that they can be, of integers.
+    pub(super) limits: [i64; 2],
 }
 
 /// Most elements of an input that is a constant of the spec: one number may stand for all.
@@ -124,18 +122,22 @@ impl Input {
         }
         let each = array.elements.iter().cycle().take(number);
         if self.dtype.is_float() {
-            let float = |element: &Element| match element {
-                Element::Integer(n) => *n as f32,
-                Element::Float(v) => *v as f32,
+            let float = |element: &Element| {
+                let value = match element {
+                    Element::Integer(n) => *n as f32,
+                    Element::Float(v) => *v as f32,
+                };
+                match self.dtype {
+                    DType::F16 => f16_value(f16_bits(value)),
+                    DType::Bf16 => bf16_value(bf16_bits(value)),
+                    _ => value,
+                }
             };
             return Ok(Tensor::floats(&shape, each.map(float).collect::<Vec<_>>()));
         }
-        let (range, help) = match (self.truth, self.dtype) {
-            (true, _) => (0..=1, "write true or false"),
-            (_, DType::I8) => (-128..=127, "write integers from -128 to 127"),
-            (_, DType::U8) => (0..=255, "write integers from 0 to 255"),
-            _ => (i64::MIN..=i64::MAX, "write integers"),
-        };
+        let [least, largest] = self.limits;
+        let (range, help) = (least..=largest, format!("write integers from {least} to {largest}"));
+        let help = if self.truth { "write true or false".into() } else { help };
         let integer = |element: &Element| match element {
             Element::Integer(n) if range.contains(n) => Ok(*n),
             Element::Integer(n) => Err(format!("its constant holds {n}")),

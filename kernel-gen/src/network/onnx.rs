@@ -124,8 +124,8 @@ fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -
             let Attribute::Graph(graph) = graph else { continue };
             // The values of a graph's inputs come first: those that are not given have no names.
             inputs.resize(inputs.len().max(graph.inputs.len()), String::new());
-            let new = graph.captured().into_iter().filter(|name| !inputs.contains(name)).cloned();
-            inputs.extend(new.collect::<Vec<_>>());
+            let known: BTreeSet<String> = inputs.iter().cloned().collect();
+            inputs.extend(graph.captured().into_iter().filter(|name| !known.contains(*name)).cloned());
         }
         nodes.push(Node { name, op, inputs, outputs: proto.output.clone(), attributes });
     }
@@ -184,7 +184,18 @@ fn ends(
             };
             shape.dim.iter().map(extent).collect()
         });
-        inputs.push(Input { name, shape, dtype, truth: kind.elem_type == Some(DataType::BOOL) });
+        let limits = match kind.elem_type {
+            Some(DataType::BOOL) => [0, 1],
+            Some(DataType::INT8) => [i8::MIN.into(), i8::MAX.into()],
+            Some(DataType::UINT8) => [0, u8::MAX.into()],
+            Some(DataType::INT16) => [i16::MIN.into(), i16::MAX.into()],
+            Some(DataType::UINT16) => [0, u16::MAX.into()],
+            Some(DataType::INT32) => [i32::MIN.into(), i32::MAX.into()],
+            Some(DataType::UINT32) => [0, u32::MAX.into()],
+            Some(DataType::UINT64) => [0, i64::MAX],
+            _ => [i64::MIN, i64::MAX],
+        };
+        inputs.push(Input { name, shape, dtype, truth: kind.elem_type == Some(DataType::BOOL), limits });
     }
     let outputs: Vec<String> = graph.output.iter().filter_map(|info| info.name.clone()).collect();
     if outputs.is_empty() {

@@ -19,6 +19,8 @@ pub struct Program {
     pub inputs: Vec<(String, ValueId)>,
     /// The results: names and values.
     pub outputs: Vec<(String, ValueId)>,
+    /// What shapes and constants decided of its steps, node by node: which branch, how many rounds, which tensor of a sequence.
+    pub(super) decisions: Vec<(String, i64)>,
 }
 
 /// A tensor between steps.

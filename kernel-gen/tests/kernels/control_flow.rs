@@ -2,8 +2,9 @@
 
 use crate::network_units::load_as;
 use crate::networks::{evaluate, inputs, problems, read};
-use crate::random_network::{int, integers, ints, model, node, random, tensor, value};
+use crate::random_network::{floats, int, integers, ints, model, node, random, tensor, value};
 use crate::sweep;
+use kernel_gen::diagnostic::{Array, Element};
 use kernel_gen::ir::DType;
 use kernel_gen::network::{Form, Network, Wanted};
 use kernel_gen::stable::Rng;
@@ -80,14 +81,15 @@ fn within(mut model: ModelProto, range: Range<usize>, around: Around) -> ModelPr
             renamed(&mut other, "other_");
             let (from, to) = (named("other_"), named("minus_"));
             other.extend(from.iter().zip(&to).map(|(from, to)| node("Neg", &[from], &[to], vec![])));
-            whole.initializer.push(crate::random_network::floats("least", &[], &[-1e30]));
+            whole.initializer.push(floats("least", &[], &[-1e30]));
             whole.node.push(node("ReduceMax", &["x"], &["largest"], vec![int("keepdims", 0)]));
             whole.node.push(node("Greater", &["largest", "least"], &["always"], vec![]));
-            let branches = vec![
-                graph("then_branch", body(&[], &refs(&inside), inner)),
-                graph("else_branch", body(&[], &refs(&to), other)),
-            ];
-            whole.node.push(node("If", &["always"], &refs(&outside), branches));
+            // Either branch is the one that gives the results.
+            let (yes, no) = (body(&[], &refs(&inside), inner), body(&[], &refs(&to), other));
+            let (holds, [yes, no]) = if range.len() % 2 == 0 { ("always", [yes, no]) } else { ("never", [no, yes]) };
+            whole.node.push(node("Not", &["always"], &["never"], vec![]));
+            let branches = vec![graph("then_branch", yes), graph("else_branch", no)];
+            whole.node.push(node("If", &[holds], &refs(&outside), branches));
         }
         Around::Rounds => {
             // It ends when its counter says so, as a loop with a condition does.
@@ -184,6 +186,19 @@ fn a_branch_for_some_numbers_of_images_is_refused_in_a_range() {
         );
     }
     assert!(load(&of("Less", 9), "branch-never").is_ok());
+    // Which tensor of a sequence is taken is a decision as well.
+    let mut of_sequence = of("Equal", 4);
+    let nodes = &mut of_sequence.graph.as_mut().unwrap().node;
+    nodes.truncate(3);
+    nodes.extend([
+        node("Sin", &["x"], &["sin"], vec![]),
+        node("Cos", &["x"], &["cos"], vec![]),
+        node("SequenceConstruct", &["sin", "cos"], &["both"], vec![]),
+        node("Cast", &["c"], &["place"], vec![int("to", 7)]),
+        node("SequenceAt", &["both", "place"], &["y"], vec![]),
+    ]);
+    let refused = load(&of_sequence, "sequence").expect_err("it depends on the number");
+    assert!(refused[0].to_string().contains("are others for 4 images than for 8"), "{}", refused[0]);
 }
 
 /// A model of `x`, 1x4x6x6, with one node behind it that has these graphs.
@@ -221,6 +236,147 @@ fn a_loop_carries_values_from_round_to_round() {
     let wrong = found[0].iter().zip(&expected).position(|(a, b)| (a - b).abs() > 1e-5 * b.abs());
     assert_eq!(wrong, None, "{program}");
     assert!(program.steps.iter().any(|step| step.nodes[0] == "make_y:2/make_next"), "{program}");
+}
+
+#[test]
+fn a_scan_goes_both_ways_along_any_axis() {
+    // The columns of x from the last to the first, and the rows of z; the results side by side, the last on the left.
+    let nodes = vec![
+        node("Mul", &["state", "half"], &["less"], vec![]),
+        node("Add", &["less", "column"], &["next"], vec![]),
+        node("Mul", &["row", "ten"], &["more"], vec![]),
+        node("Add", &["next", "more"], &["both"], vec![]),
+    ];
+    let mut of_scan = body(&["state", "column", "row"], &["next", "both"], nodes);
+    of_scan.initializer = vec![floats("half", &[], &[0.5]), floats("ten", &[], &[10.0])];
+    for (backwards, axis) in [(1, 1), (0, -1), (1, -2), (0, 0)] {
+        let attributes = vec![
+            graph("body", of_scan.clone()),
+            int("num_scan_inputs", 2),
+            ints("scan_input_axes", &[-1, 0]),
+            ints("scan_input_directions", &[1, 0]),
+            ints("scan_output_axes", &[axis]),
+            ints("scan_output_directions", &[backwards]),
+        ];
+        let program = read(&model(GraphProto {
+            node: vec![node("Scan", &["first", "x", "z"], &["last", "y"], attributes)],
+            initializer: vec![floats("first", &[2], &[3.0, -5.0])],
+            input: vec![value("x", &[2, 3], DataType::FLOAT), value("z", &[3, 2], DataType::FLOAT)],
+            output: vec![value("last", &[2], DataType::FLOAT), value("y", &[2, 3], DataType::FLOAT)],
+            ..Default::default()
+        }))
+        .unwrap_or_else(|all| panic!("{}", all[0]));
+        let x: Vec<f64> = [1, 2, 3, 4, 5, 6].map(f64::from).to_vec();
+        let z: Vec<f64> = [7, 8, 9, 10, 11, 12].map(f64::from).to_vec();
+        let (mut state, mut rounds) = ([3.0, -5.0], vec![]);
+        for round in 0..3 {
+            state = [0, 1].map(|i| state[i] * 0.5 + x[i * 3 + 2 - round]);
+            rounds.push([0, 1].map(|i| state[i] + 10.0 * z[round * 2 + i]));
+        }
+        if backwards == 1 {
+            rounds.reverse();
+        }
+        let across = [1, -1].contains(&axis);
+        let expected: Vec<f64> = match across {
+            true => (0..2).flat_map(|i| rounds.iter().map(move |round| round[i])).collect(),
+            false => rounds.concat(),
+        };
+        assert_eq!(evaluate(&program, &[x, z], None), [state.to_vec(), expected], "{program}");
+        let shape = if across { [2, 3] } else { [3, 2] };
+        assert_eq!(program.values[program.outputs[1].1].shape, shape);
+    }
+}
+
+#[test]
+fn truth_values_that_a_branch_chooses_or_a_sequence_joins_are_masks() {
+    let compare = |op: &str, name: &str| node(op, &["a", "b"], &[name], vec![]);
+    let branch = |op: &str| body(&[], &["c"], vec![compare(op, "c")]);
+    let chosen = vec![
+        node("ReduceMax", &["flag"], &["largest"], vec![int("keepdims", 0)]),
+        node("Greater", &["largest", "zero"], &["is_first"], vec![]),
+        node(
+            "If",
+            &["is_first"],
+            &["m"],
+            vec![graph("then_branch", branch("Less")), graph("else_branch", branch("Greater"))],
+        ),
+    ];
+    let joined = vec![
+        compare("Less", "both"),
+        node("SplitToSequence", &["both"], &["rows"], vec![int("axis", 0)]),
+        node("ConcatFromSequence", &["rows"], &["m"], vec![int("axis", 0)]),
+    ];
+    let of = |nodes: Vec<NodeProto>| {
+        let attention = node("Attention", &["q", "k", "v", "m"], &["y"], vec![]);
+        let info = |name: &str, shape: &[i64]| value(name, shape, DataType::FLOAT);
+        let of_heads = ["q", "k", "v"].map(|name| info(name, &[1, 2, 3, 4]));
+        let mut model = model(GraphProto {
+            node: [nodes, vec![attention]].concat(),
+            initializer: vec![floats("zero", &[], &[0.0])],
+            input: [&of_heads[..], &[info("a", &[3, 3]), info("b", &[3, 3]), info("flag", &[1])]].concat(),
+            output: vec![info("y", &[1, 2, 3, 4])],
+            ..Default::default()
+        });
+        model.opset_import[0].version = Some(23);
+        read(&model).unwrap_or_else(|all| panic!("{}", all[0]))
+    };
+    let plain = ["Less", "Greater"].map(|op| of(vec![compare(op, "m")]));
+    for seed in 0..4 {
+        let mut given = inputs(&plain[0], seed);
+        // Each key is seen by some query.
+        given[3][..9].copy_from_slice(&[-1.0, 1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, -1.0]);
+        given[4][..9].fill(0.0);
+        given[5] = vec![f64::from(u8::from(seed % 2 == 0)) - 0.5];
+        let expected = evaluate(&plain[seed as usize % 2], &given, None);
+        assert_eq!(evaluate(&of(chosen.clone()), &given, None), expected, "seed {seed}");
+        assert_eq!(evaluate(&of(joined.clone()), &given, None), evaluate(&plain[0], &given, None), "seed {seed}");
+    }
+}
+
+#[test]
+fn constants_of_the_spec_take_the_place_of_inputs() {
+    let of = |kind: DataType, shape: &[i64]| {
+        model(GraphProto {
+            node: vec![
+                node("Cast", &["gain"], &["number"], vec![int("to", 1)]),
+                node("Mul", &["x", "number"], &["y"], vec![]),
+            ],
+            input: vec![value("x", &[-1, 2], DataType::FLOAT), value("gain", shape, kind)],
+            output: vec![value("y", &[-1, 2], DataType::FLOAT)],
+            ..Default::default()
+        })
+    };
+    let array = |shape: &[i64], elements: &[Element]| Array { shape: shape.to_vec(), elements: elements.to_vec() };
+    let load = |kind: DataType, shape: &[i64], name: &str, constant: Array| {
+        let wanted = Wanted { constants: [(name.to_string(), constant)].into(), ..Wanted::default() };
+        let file = format!("constants-{kind:?}-{}-{name}", shape.len());
+        load_as(&of(kind, shape), &file, (1, 1), &[2], wanted)
+    };
+    let one = |n: i64| array(&[], &[Element::Integer(n)]);
+    for (kind, shape, constant, factors) in [
+        (DataType::INT16, &[][..], one(-32768), [-32768.0; 2]),
+        (DataType::UINT8, &[2], one(255), [255.0; 2]),
+        (DataType::BOOL, &[2], array(&[2], &[Element::Integer(1), Element::Integer(0)]), [1.0, 0.0]),
+        (DataType::FLOAT, &[2], array(&[2], &[Element::Float(0.5), Element::Integer(3)]), [0.5, 3.0]),
+        (DataType::FLOAT16, &[], array(&[], &[Element::Float(1.0 + 1.0 / 4096.0)]), [1.0; 2]),
+    ] {
+        let network = load(kind, shape, "gain", constant).unwrap_or_else(|all| panic!("{kind:?}: {}", all[0]));
+        let program = &network.plans[0].program;
+        assert_eq!(program.inputs.len(), 1);
+        assert_eq!(evaluate(program, &[vec![3.0, 7.0]], None), [[3.0 * factors[0], 7.0 * factors[1]]], "{kind:?}");
+    }
+    let halves = || array(&[2], &[Element::Float(0.5); 2]);
+    for (kind, shape, name, constant, said) in [
+        (DataType::INT16, &[][..], "gain", one(32768), "write integers from -32768 to 32767"),
+        (DataType::UINT32, &[], "gain", one(-1), "write integers from 0 to 4294967295"),
+        (DataType::INT64, &[2], "gain", halves(), "its elements are integers, and its constant holds 0.5"),
+        (DataType::FLOAT, &[3], "gain", halves(), "its shape is [3], and its constant has [2]"),
+        (DataType::BOOL, &[], "gain", one(2), "write true or false"),
+        (DataType::FLOAT, &[2], "loss", halves(), "its inputs are `x`, `gain`"),
+    ] {
+        let problems = load(kind, shape, name, constant).expect_err(said);
+        assert!(problems[0].to_string().contains(said), "{}", problems[0]);
+    }
 }
 
 #[test]

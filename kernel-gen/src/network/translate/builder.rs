@@ -148,6 +148,12 @@ impl Builder {
         format!("{}{name}", self.scope)
     }
 
+    /// Notes what shapes and constants decide of a node.
+    pub(super) fn decide(&mut self, node: &Node, decision: i64) {
+        let place = self.place(node);
+        self.program.decisions.push((place, decision));
+    }
+
     /// A node in messages.
     pub(super) fn place(&self, node: &Node) -> String {
         format!("node `{}` ({})", self.scoped(&node.name), node.op)
@@ -216,9 +222,29 @@ impl Builder {
         }
     }
 
-    /// Whether a value that is computed when the network runs holds truth values, as far as moving them around does not hide it.
+    /// Whether a value that is computed when the network runs holds truth values, as far as moving, joining and choosing them does not hide
+    /// it.
     pub(super) fn is_truth(&self, id: ValueId) -> bool {
-        self.origin(id).1.is_some_and(|step| TRUTHS.contains(&step.workload.op_name()))
+        let (mut all, mut seen, mut computed) = (vec![id], BTreeSet::new(), false);
+        while let Some(id) = all.pop() {
+            if let Some(tensor) = self.constant(id) {
+                if !tensor.is_integer() || tensor.to_floats().iter().any(|v| ![0.0, 1.0].contains(v)) {
+                    return false;
+                }
+                continue;
+            }
+            let (root, Some(step)) = self.origin(id) else { return false };
+            if !seen.insert(root) {
+                continue;
+            }
+            match step.workload.op_name() {
+                name if TRUTHS.contains(&name) => computed = true,
+                "where" => all.extend(&step.operands[1..]),
+                "concat" => all.extend(&step.operands),
+                _ => return false,
+            }
+        }
+        computed
     }
 
     /// Whether a value holds truth values that the caller gives, in the same way.
@@ -297,7 +323,8 @@ impl Builder {
         }
         let constants: Option<Vec<Tensor>> = call.operands.iter().map(|id| self.constant(*id)).collect();
         if let Some(constants) = constants {
-            self.allow(workload.output_shape().iter().product(), workload.macs())?;
+            let read = given.iter().fold(0i64, |sum, elements| sum.saturating_add(*elements));
+            self.allow(workload.output_shape().iter().product(), workload.macs().saturating_add(read))?;
             return Ok(self.fold(&workload, &constants));
         }
         for (param, id) in params.iter().zip(&call.operands) {

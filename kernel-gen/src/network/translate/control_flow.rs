@@ -21,6 +21,12 @@ const MOST_ROUNDS: i64 = 1024;
 /// Most nodes that stand in the places of loops and branches: a few loops within each other may ask for billions.
 const MOST_NODES: usize = 1 << 14;
 
+/// Names within a graph that take as long as a node.
+const NAMES_OF_NODE: usize = 16;
+
+/// Most steps in front of a round: a node may become a thousand.
+const MOST_STEPS: usize = 1 << 15;
+
 /// Help where the data of an input decides.
 const GIVE_IT: &str = "give the input that decides it a value, constants = { \"name\" = 1 } in the spec, or export the model \
                        without it";
@@ -84,6 +90,7 @@ fn branch(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Vec<Bound
     let branches = [graph(node, "then_branch").map_err(&wrong)?, graph(node, "else_branch").map_err(&wrong)?];
     if b.constant(condition).is_some() {
         let is_else = !is_true(b, "its condition", condition).map_err(&wrong)?;
+        b.decide(node, is_else.into());
         return inside(b, node, "", branches[usize::from(is_else)], &[]);
     }
     is_single(b, "its condition", condition).map_err(&wrong)?;
@@ -158,6 +165,7 @@ fn rounds(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Vec<Bound
         add(&mut series, elements).map_err(&wrong)?;
         round += 1;
     }
+    b.decide(node, round);
     stacked(b, node, carried, series, &[]).map_err(wrong)
 }
 
@@ -167,6 +175,7 @@ fn scan(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Vec<Bound>,
     let body = graph(node, "body").map_err(&wrong)?;
     let (mut states, series) = scanned(b, node, x, body).map_err(&wrong)?;
     let rounds = series.first().map_or(0, Vec::len);
+    b.decide(node, rounds as i64);
     let results = body.outputs.len().checked_sub(states.len()).ok_or_else(|| wrong(too_few(body)))?;
     let mut results: Vec<Vec<ValueId>> = vec![vec![]; results];
     for round in 0..rounds {
@@ -295,9 +304,11 @@ fn inside(
     given: &[Bound],
 ) -> Result<Vec<Bound>, Vec<Problem>> {
     let wrong = own(b, node);
-    b.nodes += graph.nodes.len() + 1;
-    if b.nodes > MOST_NODES {
-        let cause = format!("with it, loops and branches are more than {MOST_NODES} nodes");
+    // A name costs less than a node, but a file may have many.
+    let names = graph.constants.len() + graph.inputs.len() + graph.outputs.len();
+    b.nodes += graph.nodes.len() + 1 + names / NAMES_OF_NODE;
+    if b.nodes > MOST_NODES || b.program.steps.len() > MOST_STEPS {
+        let cause = format!("with it, loops and branches are more than {MOST_NODES} nodes, or {MOST_STEPS} steps");
         return Err(wrong(Fault::new(cause, "export the model with shorter loops")));
     }
     // A name of the graph hides that of a value around it.

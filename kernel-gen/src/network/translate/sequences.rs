@@ -47,11 +47,13 @@ fn first(x: &[Option<Bound>]) -> Result<Vec<ValueId>, Fault> {
 }
 
 /// The index into a sequence of `count` tensors that a constant holds, below `end`; a negative one counts from the end of the sequence.
-fn place(b: &Builder, id: ValueId, count: usize, end: usize) -> Result<usize, Fault> {
+fn place(b: &mut Builder, node: &Node, id: ValueId, [count, end]: [usize; 2]) -> Result<usize, Fault> {
     let at = b.integers("places", id)?.first().copied().unwrap_or(0);
     let found = usize::try_from(if at < 0 { at.saturating_add(count as i64) } else { at }).ok();
     let cause = || Fault::new(format!("the place {at} of {count}"), "export the model again");
-    found.filter(|at| *at < end).ok_or_else(cause)
+    let found = found.filter(|at| *at < end).ok_or_else(cause)?;
+    b.decide(node, found as i64);
+    Ok(found)
 }
 
 /// `SequenceConstruct`, and `SequenceEmpty` of none.
@@ -60,24 +62,25 @@ fn of_tensors(_: &mut Builder, _: &Node, x: &[Option<Bound>]) -> Result<Bound, F
 }
 
 /// `SequenceAt`.
-fn at(b: &mut Builder, _: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
+fn at(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
     let all = first(x)?;
-    Ok(Bound::Tensor(all[place(b, tensor(x, 1)?, all.len(), all.len())?]))
+    let at = place(b, node, tensor(x, 1)?, [all.len(); 2])?;
+    Ok(Bound::Tensor(all[at]))
 }
 
 /// `SequenceInsert`, at the end if no place is given.
-fn insert(b: &mut Builder, _: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
+fn insert(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
     let (mut all, new) = (first(x)?, tensor(x, 1)?);
-    let at = optional(x, 2)?.map_or(Ok(all.len()), |id| place(b, id, all.len(), all.len() + 1))?;
+    let at = optional(x, 2)?.map_or(Ok(all.len()), |id| place(b, node, id, [all.len(), all.len() + 1]))?;
     all.insert(at, new);
     Ok(Bound::Sequence(all))
 }
 
 /// `SequenceErase`, of the last if no place is given.
-fn erase(b: &mut Builder, _: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
+fn erase(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Bound, Fault> {
     let mut all = first(x)?;
     let last = all.len().checked_sub(1).ok_or_else(|| Fault::new("its sequence is empty", "export the model again"))?;
-    all.remove(optional(x, 1)?.map_or(Ok(last), |id| place(b, id, all.len(), all.len()))?);
+    all.remove(optional(x, 1)?.map_or(Ok(last), |id| place(b, node, id, [all.len(); 2]))?);
     Ok(Bound::Sequence(all))
 }
 
@@ -99,11 +102,16 @@ fn split(b: &mut Builder, node: &Node, x: &[Option<Bound>]) -> Result<Bound, Fau
         (Some(id), Some(list)) => list.first().copied().filter(|n| *n > 0 && b.shape(id).is_empty()),
         _ => Some(1),
     };
+    let count = match (each, &lengths) {
+        (Some(n), _) => shape[at].div_euclid(n) + i64::from(shape[at] % n != 0),
+        (None, list) => list.as_ref().map_or(0, Vec::len) as i64,
+    };
+    if count > MOST_PARTS {
+        let help = format!("export the model with at most {MOST_PARTS} of a tensor");
+        return Err(Fault::new(format!("it makes {count} parts"), help));
+    }
+    b.decide(node, count);
     let sizes: Vec<i64> = match each {
-        Some(n) if shape[at] / n > MOST_PARTS => {
-            let cause = format!("it makes {} parts", shape[at] / n);
-            return Err(Fault::new(cause, format!("export the model with at most {MOST_PARTS} of a tensor")));
-        }
         Some(n) => (0..shape[at]).step_by(n as usize).map(|i| n.min(shape[at] - i)).collect(),
         None => lengths.unwrap_or_default(),
     };
