@@ -22,18 +22,21 @@ pub enum Isa {
     Aarch64Dotprod,
     /// The same with dot products of bytes with signs and without (FEAT_I8MM).
     Aarch64I8mm,
+    /// x86-64-v4 with AVX-512 VNNI and AMX's tiles, for integers of eight bits.
+    X86_64V4Amx,
     /// An architecture that kernels are not emitted for.
     Other,
 }
 
 impl Isa {
     /// All levels that kernels are emitted for.
-    pub const ALL: [Isa; 8] = [
+    pub const ALL: [Isa; 9] = [
         Isa::X86_64,
         Isa::X86_64V3,
         Isa::X86_64V3Vnni,
         Isa::X86_64V4,
         Isa::X86_64V4Vnni,
+        Isa::X86_64V4Amx,
         Isa::Aarch64,
         Isa::Aarch64Dotprod,
         Isa::Aarch64I8mm,
@@ -56,6 +59,7 @@ impl Isa {
             Isa::X86_64V4 => "x86-64-v4",
             Isa::X86_64V3Vnni => "x86-64-v3-vnni",
             Isa::X86_64V4Vnni => "x86-64-v4-vnni",
+            Isa::X86_64V4Amx => "x86-64-v4-amx",
             Isa::Aarch64 => "aarch64",
             Isa::Aarch64Dotprod => "aarch64-dotprod",
             Isa::Aarch64I8mm => "aarch64-i8mm",
@@ -76,6 +80,7 @@ impl Isa {
             Isa::X86_64V3Vnni => matches!(code, Isa::X86_64V3Vnni) || Isa::X86_64V3.runs(code),
             Isa::X86_64V4 => matches!(code, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4),
             Isa::X86_64V4Vnni => matches!(code, Isa::X86_64V4Vnni) || Isa::X86_64V4.runs(code),
+            Isa::X86_64V4Amx => matches!(code, Isa::X86_64V4Amx) || Isa::X86_64V4Vnni.runs(code),
             Isa::Aarch64 => matches!(code, Isa::Aarch64),
             Isa::Aarch64Dotprod => matches!(code, Isa::Aarch64 | Isa::Aarch64Dotprod),
             Isa::Aarch64I8mm => matches!(code, Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm),
@@ -98,6 +103,7 @@ impl Isa {
             let v4 =
                 v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
             match (v4, v3) {
+                (true, _) if has!("avx512vnni") && may_use_tiles() => Isa::X86_64V4Amx,
                 (true, _) if has!("avx512vnni") => Isa::X86_64V4Vnni,
                 (true, _) => Isa::X86_64V4,
                 (false, true) if has!("avxvnni") => Isa::X86_64V3Vnni,
@@ -137,6 +143,37 @@ impl fmt::Display for Isa {
     }
 }
 
+/// Whether this process may use the tiles of AMX for bytes. Linux gives a process their 8 KiB of state, for all of its threads, when it asks
+/// (`Documentation/arch/x86/xstate.rst`); what another system does is not known, so tiles are not used there.
+#[cfg(target_arch = "x86_64")]
+fn may_use_tiles() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use std::arch::{asm, x86_64::__cpuid_count};
+        /// Of leaf 7, EDX: AMX-TILE and AMX-INT8.
+        const TILES_OF_BYTES: u32 = 1 << 24 | 1 << 25;
+        const ARCH_PRCTL: i64 = 158;
+        const REQUEST_PERMISSION: u64 = 0x1023;
+        /// The component of the processor's state that tiles are.
+        const TILE_DATA: u64 = 18;
+        // Older compilers have it as unsafe.
+        #[allow(unused_unsafe)]
+        // SAFETY: a processor with AVX-512 has leaf 7; nothing else asks.
+        let has = unsafe { __cpuid_count(7, 0) }.edx & TILES_OF_BYTES == TILES_OF_BYTES;
+        let mut answer = ARCH_PRCTL;
+        if has {
+            // SAFETY: the call takes two numbers and touches no memory of the process; the kernel changes RCX and R11.
+            unsafe {
+                asm!("syscall", inlateout("rax") answer, in("rdi") REQUEST_PERMISSION, in("rsi") TILE_DATA,
+                    out("rcx") _, out("r11") _, options(nostack));
+            }
+        }
+        has && answer == 0
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +181,7 @@ mod tests {
     #[test]
     fn levels_of_one_architecture_include_the_lower_ones() {
         assert!(Isa::X86_64V4.runs(Isa::X86_64V3) && Isa::X86_64V3.runs(Isa::X86_64));
+        assert!(Isa::X86_64V4Amx.runs(Isa::X86_64V4Vnni) && !Isa::X86_64V4Vnni.runs(Isa::X86_64V4Amx));
         assert!(!Isa::X86_64.runs(Isa::X86_64V3) && !Isa::Aarch64.runs(Isa::X86_64));
         assert!(Isa::Aarch64I8mm.runs(Isa::Aarch64Dotprod) && !Isa::Aarch64Dotprod.runs(Isa::Aarch64I8mm));
         assert!(Isa::detect().runs(Isa::detect()) && Isa::detect().runs(Isa::LOWEST));

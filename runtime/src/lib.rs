@@ -34,7 +34,7 @@
 //! |---|---|
 //! | `KERNEL_GEN_CAPTURE` | a file: each `_dyn` call with shapes that no workload has appends these shapes to it, once; `kernel-gen capture` makes lines of a spec of them |
 //! | `KERNEL_GEN_THREADS` | how many workers [`Cpu::new`] has, in place of one for each processor. What is no positive number is not obeyed. More than 16 a core and more than 512, or more than the system gives threads for, are fewer, and a line on standard error says so; [`Cpu::with_threads`] does not ask |
-//! | `KERNEL_GEN_ISA` | the instruction set level of a new [`Cpu`], if the machine runs it: `x86-64`, `x86-64-v3`, `x86-64-v3-vnni`, `x86-64-v4`, `x86-64-v4-vnni`, `aarch64`, `aarch64-dotprod` or `aarch64-i8mm`. Any other value is not obeyed; [`Cpu::with_isa`] says what is wrong |
+//! | `KERNEL_GEN_ISA` | the instruction set level of a new [`Cpu`], if the machine runs it: `x86-64`, `x86-64-v3`, `x86-64-v3-vnni`, `x86-64-v4`, `x86-64-v4-vnni`, `x86-64-v4-amx`, `aarch64`, `aarch64-dotprod` or `aarch64-i8mm`. Any other value is not obeyed; [`Cpu::with_isa`] says what is wrong |
 //! | `KERNEL_GEN_NVRTC` | (feature `cuda`) NVRTC's library, or the folder that it is in, for kernels that were built without a CUDA compiler; otherwise the loader looks for it |
 //!
 //! # What first launches do

@@ -30,7 +30,7 @@ impl Cpu {
 #[cfg(target_arch = "x86_64")]
 fn loop_of(isa: Isa) -> Option<(fn(u64), usize)> {
     match isa {
-        Isa::X86_64V4 | Isa::X86_64V4Vnni => Some((x86::v4 as fn(u64), 16)),
+        Isa::X86_64V4 | Isa::X86_64V4Vnni | Isa::X86_64V4Amx => Some((x86::v4 as fn(u64), 16)),
         Isa::X86_64V3 | Isa::X86_64V3Vnni => Some((x86::v3, 8)),
         Isa::X86_64 => Some((x86::v1, 4)),
         _ => None,

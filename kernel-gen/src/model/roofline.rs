@@ -18,8 +18,14 @@ impl Roofline {
     pub fn new(workload: &Workload, target: &Target, threads: u32) -> Roofline {
         match &target.device {
             Device::Cpu(cpu) => {
-                // Of bytes an instruction of such a level (`vpdpbusd`) adds up four products a lane.
-                let products = if workload.is_quantised() && cpu.integers_only { 4 } else { 1 };
+                // Of bytes an instruction of such a level (`vpdpbusd`) adds up four products a lane; one on tiles takes 16 cycles for
+                // 16 x 16 sums of 64.
+                let tiles = cpu.features.iter().any(|feature| feature == "amx-int8");
+                let products = match (workload.is_quantised() && cpu.integers_only, tiles) {
+                    (true, true) => 32,
+                    (true, false) => 4,
+                    (false, _) => 1,
+                };
                 let flops = products * cpu.f32_flops_per_cycle() * cpu.clock_mhz;
                 Roofline {
                     peak_gflops: flops as f64 * f64::from(threads.max(1)) / 1e3,

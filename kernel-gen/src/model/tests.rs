@@ -251,7 +251,7 @@ fn a_workload_that_no_template_takes_is_named_with_the_reasons() {
 #[test]
 fn related_targets_are_of_the_same_family() {
     let related = |name: &str| related_targets(Target::find(name).unwrap());
-    assert_eq!(related("x86-64-v4"), ["x86-64-v4-vnni", "x86-64-v3", "x86-64-v3-vnni", "x86-64"]);
+    assert_eq!(related("x86-64-v4"), ["x86-64-v4-vnni", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4-amx", "x86-64"]);
     assert_eq!(related("sm_86"), ["sm_87", "sm_89", "sm_80"]);
     assert_eq!(related("sm_90"), ["sm_90a"]);
     assert_eq!(related("aarch64"), ["aarch64-dotprod", "aarch64-i8mm"]);

@@ -5,12 +5,13 @@ use super::read;
 use std::sync::OnceLock;
 
 /// The data files. The order is that of [`Target::all`].
-const FILES: [(&str, &str); 21] = [
+const FILES: [(&str, &str); 22] = [
     ("x86-64.toml", include_str!("data/x86-64.toml")),
     ("x86-64-v3.toml", include_str!("data/x86-64-v3.toml")),
     ("x86-64-v3-vnni.toml", include_str!("data/x86-64-v3-vnni.toml")),
     ("x86-64-v4.toml", include_str!("data/x86-64-v4.toml")),
     ("x86-64-v4-vnni.toml", include_str!("data/x86-64-v4-vnni.toml")),
+    ("x86-64-v4-amx.toml", include_str!("data/x86-64-v4-amx.toml")),
     ("aarch64.toml", include_str!("data/aarch64.toml")),
     ("aarch64-dotprod.toml", include_str!("data/aarch64-dotprod.toml")),
     ("aarch64-i8mm.toml", include_str!("data/aarch64-i8mm.toml")),
@@ -89,7 +90,7 @@ mod tests {
         let names = |arch| Target::cpu_levels(arch).iter().map(|t| t.name.as_str()).collect::<Vec<_>>();
         assert_eq!(names("x86_64"), ["x86-64-v4", "x86-64-v3", "x86-64"]);
         let integers = |arch| Target::integer_levels(arch).iter().map(|t| t.name.as_str()).collect::<Vec<_>>();
-        assert_eq!(integers("x86_64"), ["x86-64-v4-vnni", "x86-64-v3-vnni"]);
+        assert_eq!(integers("x86_64"), ["x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v3-vnni"]);
         assert_eq!(integers("aarch64"), ["aarch64-i8mm", "aarch64-dotprod"]);
         assert_eq!(names("aarch64"), ["aarch64"]);
         assert!(names("riscv64").is_empty());

@@ -38,6 +38,7 @@ impl Registry {
             .with(cpu::attention_rows::AttentionRows)
             .with(cpu::integers::depthwise::DepthwiseIntegers)
             .with(cpu::integers::winograd::WinogradIntegers)
+            .with(cpu::integers::tiles::IntegersTiles)
             .with(cpu::integers::IntegersCpu)
             .with(cpu::rows::RowsCpu)
             .with(cpu::windows::WindowsCpu)

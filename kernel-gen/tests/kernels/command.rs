@@ -182,11 +182,12 @@ fn check_says_of_each_workload_what_is_chosen_for_it() {
     let integers = |choice: &serde_json::Value| choice["workload"].as_str().unwrap().contains("-u8i8");
     for choice in choices {
         let template = choice["choice"]["template"].as_str().unwrap();
-        let vnni = choice["target"].as_str().unwrap().ends_with("-vnni");
-        assert!(integers(choice) || !(vnni || template.contains("integers")), "{choice}");
+        let target = choice["target"].as_str().unwrap();
+        let of_integers = target.ends_with("-vnni") || target.ends_with("-amx");
+        assert!(integers(choice) || !(of_integers || template.contains("integers")), "{choice}");
     }
-    // Five levels, of which two serve integers alone, and an architecture.
-    assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (10, 6), "{found}");
+    // Six levels, of which three serve integers alone, and an architecture.
+    assert_eq!((choices.len(), choices.iter().filter(|choice| integers(choice)).count()), (11, 7), "{found}");
 }
 
 /// A spec of one layer that has a record of one thread, and one of two.

@@ -163,9 +163,11 @@ fn sweep_templates(count: u64, configs: usize, way: Way, targets: &[&str]) {
     });
     println!("workloads by template: {checked:?}");
     let [cpu, _] = kinds::by_kind(&registry);
-    let missed: Vec<&str> = cpu.iter().map(|t| t.name()).filter(|name| !checked.contains_key(*name)).collect();
+    // `quantised` looks at what levels for integers alone have.
+    let here = cpu.iter().map(|t| t.name()).filter(|name| *name != "integers_tiles");
+    let missed: Vec<&str> = here.clone().filter(|name| !checked.contains_key(*name)).collect();
     assert!(missed.is_empty(), "no workload reached {missed:?}");
-    assert_eq!(checked.len(), cpu.len(), "{checked:?}");
+    assert_eq!(checked.len(), here.count(), "{checked:?}");
 }
 
 /// Nothing is run here, so it looks at more workloads than the tests below.

@@ -76,12 +76,13 @@ fn the_emitted_c_is_what_the_files_say_and_computes_what_the_interpreter_compute
         let lowered = lower(verified, &LowerOptions::cpu()).unwrap();
         let inputs = interp::seeded_inputs(&kernel, 1);
         let want = interp::run(&kernel, &inputs, Mode::Declared).unwrap();
-        for isa in [Isa::X86_64V4, Isa::X86_64V3, Isa::Aarch64, Isa::Portable] {
+        for isa in [Isa::X86_64V4, Isa::X86_64V3, Isa::X86_64V4Amx, Isa::Aarch64, Isa::Portable] {
             let comment = format!("Expected of {}.", path.file_name().unwrap_or_default().to_string_lossy());
             let options = COptions { isa, symbol: kernel.name.clone(), comment };
             let source = emit(&lowered, &options).unwrap();
-            // Two levels are enough to read; all that run here are run.
-            if matches!(isa, Isa::X86_64V4 | Isa::Portable) {
+            // Two levels are enough to read, and tiles of registers where there are some; all that run here are run.
+            let has_tiles = isa == Isa::X86_64V4Amx && source.source.contains("_tile_dp");
+            if matches!(isa, Isa::X86_64V4 | Isa::Portable) || has_tiles {
                 compare(&path.with_extension(format!("{}.c", isa.name())), &source.source, &mut failures);
             }
             if !isa.runs_here() {

@@ -8,8 +8,10 @@ use crate::checked::{self, in_f32};
 use crate::cpu_templates::{self, Way};
 use crate::drawn;
 use crate::sweep::{for_each, number};
-use kernel_gen::emit::c::Isa;
+use kernel_gen::analysis::verify::verify;
+use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::workload::sample::{self, Rng};
@@ -74,6 +76,41 @@ fn every_template_on_eight_bits_is_right_on_cpus() {
         }
     });
     seen.into_inner().unwrap().iter().for_each(|(what, count)| println!("{count:5} {what}"));
+}
+
+/// Whatever the config, sums are tiles of registers; and they are right, on machines that have tiles in C as well.
+#[test]
+fn sums_in_tiles_of_registers_are_right() {
+    let (registry, counts) = (Registry::builtin(), Mutex::new([0; 2]));
+    let target = Target::find("x86-64-v4-amx").expect("a built-in target");
+    let template = registry.find("integers_tiles").expect("a built-in template");
+    let here = Isa::X86_64V4Amx.runs_here();
+    of_each(120, |seed, workload| {
+        if template.applies(&workload, target).is_err() {
+            return;
+        }
+        let default = template.default_config(&workload, target).expect("it applies");
+        let space = template.space(&workload, target).expect("it applies");
+        for config in [default].into_iter().chain(space.sample(seed).map(|(_, config)| config).take(2)) {
+            cpu_templates::check(template, &workload, target, &config, seed, Way::Interpreted);
+            if here {
+                cpu_templates::check(template, &workload, target, &config, seed, Way::Compiled);
+            }
+            let scheduled = template.schedule(&workload, target, &config).expect("a config of its space");
+            let verified = verify(scheduled.schedule.kernel, &target.limits()).expect("a checked kernel");
+            let lowered = lower(verified, &LowerOptions::cpu()).expect("a verified kernel");
+            let options = COptions { isa: Isa::X86_64V4Amx, symbol: "kernel".into(), comment: String::new() };
+            let source = emit(&lowered, &options).expect("a lowered kernel").source;
+            let in_tiles = source.contains("_tile_dpb") && !source.contains("dot4");
+            assert!(in_tiles, "{} {config}\n{source}", workload.key());
+            counts.lock().unwrap()[usize::from(here)] += 1;
+        }
+    });
+    let [interpreted, compiled] = counts.into_inner().unwrap();
+    assert!(interpreted + compiled > 20, "hardly any workload was one for tiles");
+    if !here {
+        println!("[SKIP] this machine has no tiles of bytes: kernels were interpreted, not run");
+    }
 }
 
 #[test]

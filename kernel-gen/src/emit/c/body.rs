@@ -1,6 +1,7 @@
 //! C as a dialect of the printer, and the body of one function.
 
 use super::Isa;
+use super::matrix::Matrix;
 use super::phases::{PhaseBody, Place};
 use super::prelude::Helper;
 use super::registers::{Group, RegisterFile, register_access};
@@ -29,6 +30,8 @@ pub(super) struct C {
     pub(super) workspace_bytes: i64,
     pub(super) worker_bytes: i64,
     pub(super) registers: BTreeMap<BufferId, RegisterFile>,
+    /// Sums that stand in tiles of registers.
+    pub(super) matrix: Matrix,
     /// Named addresses that are in scope.
     pub(super) pointers: Vec<Pointer>,
     /// What loads of every other element share.
@@ -174,6 +177,7 @@ impl Body<'_> {
             self.line(&line.join(" "));
         }
         pointers.iter().for_each(|p| self.line(p));
+        self.begin_tiles();
         let head = phase.parallel.map(|var| {
             self.ranges.insert(var, 0, phase.extent - 1);
             Body::for_head(c_type(DType::I64), self.names.var(var), "begin", "end")
@@ -182,9 +186,11 @@ impl Body<'_> {
             self.let_(*var, value)?;
         }
         match head {
-            Some(head) => self.braces(&head, |p| p.block(&phase.body)),
-            None => self.block(&phase.body),
+            Some(head) => self.braces(&head, |p| p.block(&phase.body))?,
+            None => self.block(&phase.body)?,
         }
+        self.end_tiles();
+        Ok(())
     }
 
     /// The C lvalue of one element.

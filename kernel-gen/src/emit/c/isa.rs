@@ -26,6 +26,8 @@ pub enum Isa {
     Aarch64Dotprod,
     /// [`Isa::Aarch64Dotprod`] with dot products of bytes with signs and without.
     Aarch64I8mm,
+    /// [`Isa::X86_64V4Vnni`] with tiles of registers whose products are sums of bytes (AMX).
+    X86_64V4Amx,
 }
 
 impl Stored for Isa {
@@ -40,13 +42,14 @@ impl Stored for Isa {
 
 impl Isa {
     /// All of them.
-    pub const ALL: [Isa; 9] = [
+    pub const ALL: [Isa; 10] = [
         Isa::Portable,
         Isa::X86_64,
         Isa::X86_64V3,
         Isa::X86_64V3Vnni,
         Isa::X86_64V4,
         Isa::X86_64V4Vnni,
+        Isa::X86_64V4Amx,
         Isa::Aarch64,
         Isa::Aarch64Dotprod,
         Isa::Aarch64I8mm,
@@ -62,6 +65,7 @@ impl Isa {
             Isa::Aarch64 => "aarch64",
             Isa::X86_64V3Vnni => "x86-64-v3-vnni",
             Isa::X86_64V4Vnni => "x86-64-v4-vnni",
+            Isa::X86_64V4Amx => "x86-64-v4-amx",
             Isa::Aarch64Dotprod => "aarch64-dotprod",
             Isa::Aarch64I8mm => "aarch64-i8mm",
         }
@@ -86,7 +90,7 @@ impl Isa {
         match self {
             Isa::Portable | Isa::X86_64 | Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => 16,
             Isa::X86_64V3 | Isa::X86_64V3Vnni => 32,
-            Isa::X86_64V4 | Isa::X86_64V4Vnni => 64,
+            Isa::X86_64V4 | Isa::X86_64V4Vnni | Isa::X86_64V4Amx => 64,
         }
     }
 
@@ -94,7 +98,7 @@ impl Isa {
     pub(super) fn vectors(self) -> Isa {
         match self {
             Isa::X86_64V3Vnni => Isa::X86_64V3,
-            Isa::X86_64V4Vnni => Isa::X86_64V4,
+            Isa::X86_64V4Vnni | Isa::X86_64V4Amx => Isa::X86_64V4,
             Isa::Aarch64Dotprod | Isa::Aarch64I8mm => Isa::Aarch64,
             other => other,
         }
@@ -103,7 +107,7 @@ impl Isa {
     /// Whether one instruction adds up four products of bytes; whether those of each operand have signs.
     pub(super) fn adds_four_products(self, signed: [bool; 2]) -> bool {
         match self {
-            Isa::X86_64V3Vnni | Isa::X86_64V4Vnni => signed == [false, true],
+            Isa::X86_64V3Vnni | Isa::X86_64V4Vnni | Isa::X86_64V4Amx => signed == [false, true],
             Isa::Aarch64Dotprod => signed[0] == signed[1],
             Isa::Aarch64I8mm => true,
             _ => false,
@@ -120,10 +124,18 @@ impl Isa {
             Isa::X86_64V4 => &["-march=x86-64-v4", "-mprefer-vector-width=512"],
             Isa::X86_64V3Vnni => &["-march=x86-64-v3", "-mavxvnni"],
             Isa::X86_64V4Vnni => &["-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"],
+            Isa::X86_64V4Amx => {
+                &["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8", "-mprefer-vector-width=512"]
+            }
             Isa::Aarch64 => &["-march=armv8-a"],
             Isa::Aarch64Dotprod => &["-march=armv8.2-a+dotprod"],
             Isa::Aarch64I8mm => &["-march=armv8.2-a+dotprod+i8mm"],
         }
+    }
+
+    /// Whether it multiplies tiles of bytes.
+    pub(super) fn has_tiles(self) -> bool {
+        self == Isa::X86_64V4Amx
     }
 
     /// Whether `<immintrin.h>` has intrinsics for this level that helpers use.
@@ -160,6 +172,8 @@ impl Isa {
             Isa::X86_64V3Vnni => Isa::X86_64V3.runs_here() && detected!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
             Isa::X86_64V4Vnni => Isa::X86_64V4.runs_here() && detected!("avx512vnni"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64V4Amx => Isa::X86_64V4Vnni.runs_here() && has_tiles_here(),
             #[cfg(target_arch = "aarch64")]
             Isa::Aarch64 => true,
             #[cfg(target_arch = "aarch64")]
@@ -180,6 +194,15 @@ impl Isa {
     }
 }
 
+/// Whether the kernel of this machine lets programs use tiles of bytes: Linux says so here. Programs ask for them first, as the runtime's `Isa`
+/// and the harness do.
+#[cfg(target_arch = "x86_64")]
+fn has_tiles_here() -> bool {
+    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = told.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    ["amx_tile", "amx_int8"].iter().all(|flag| flags.split_whitespace().any(|f| f == *flag))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +219,7 @@ mod tests {
         let error = Isa::of_target("x86-64-v5").unwrap_err().to_string();
         assert_eq!(
             error,
-            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v3-vnni, x86-64-v4, x86-64-v4-vnni, aarch64, aarch64-dotprod, aarch64-i8mm, and `x86-64-v5` is none of them"
+            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v3-vnni, x86-64-v4, x86-64-v4-vnni, x86-64-v4-amx, aarch64, aarch64-dotprod, aarch64-i8mm, and `x86-64-v5` is none of them"
         );
     }
 }

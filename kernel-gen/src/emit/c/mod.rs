@@ -23,6 +23,7 @@ mod copies;
 mod endings;
 mod fetch;
 mod isa;
+mod matrix;
 mod names;
 mod phases;
 mod pointers;
@@ -32,6 +33,7 @@ mod rows;
 mod shared;
 mod stmt;
 mod tile;
+mod tiles;
 mod transpose;
 mod types;
 mod vector;
@@ -46,6 +48,7 @@ use crate::emit::escape;
 use crate::ir::{Access, Buffer, DType, First, Kernel};
 use crate::lower::Lowered;
 use body::{Body, C};
+use matrix::Matrix;
 use phases::Layout;
 use shared::Rows;
 use std::collections::BTreeSet;
@@ -152,7 +155,9 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let mut prelude = Prelude::new(isa.vectors());
     let mut bodies = vec![];
     for phase in &layout.phases {
-        let registers = registers::files(kernel, isa.vectors(), &phase.body, &mut names)?;
+        let matrix = if isa.has_tiles() { Matrix::of(kernel, &phase.body) } else { Matrix::default() };
+        let mut registers = registers::files(kernel, isa.vectors(), &phase.body, &mut names)?;
+        registers.retain(|b, _| !matrix.has(*b));
         let own = C {
             isa: isa.vectors(),
             level: isa,
@@ -160,6 +165,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             workspace_bytes: layout.workspace_bytes,
             worker_bytes: layout.worker_bytes,
             registers,
+            matrix,
             pointers: vec![],
             rows: Rows::default(),
             held: BTreeSet::new(),

@@ -6,12 +6,12 @@ use super::phases::Place;
 use super::prelude::Helper;
 use super::registers::{Group, RegisterFile, is_unread, register_access};
 use super::types::{Vector, c_type};
-use super::vector::{NoVector, Value, dot, is_cut};
+use super::vector::{NoVector, Value, is_cut};
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes, updated};
 use crate::emit::clike::text::Text;
 use crate::emit::clike::text::strength::PRIMARY;
-use crate::emit::clike::walk::has;
+use crate::emit::clike::walk::{dot, has};
 use crate::ir::visit::mention;
 use crate::ir::{BufferId, DType, Expr, ReduceOp, Stmt};
 use crate::lower::transpose_copies::whole_rows;
@@ -48,7 +48,15 @@ impl Body<'_> {
         let pointers = self.own.pointers.len();
         let mut run_end = 0;
         let mut order: Vec<usize> = (0..stmts.len()).collect();
+        let mut done = 0;
         for i in 0..stmts.len() {
+            if i < done {
+                continue;
+            }
+            if let Some(count) = self.tile_act(&stmts[i..])? {
+                done = i + count;
+                continue;
+            }
             if i >= run_end && is_update(&stmts[i]) {
                 run_end = i + stmts[i..].iter().take_while(|s| is_update(s)).count();
                 self.drop_pointers(pointers);
@@ -69,6 +77,7 @@ impl Body<'_> {
             }
         }
         self.drop_pointers(pointers);
+        self.forget_tiles();
         Ok(())
     }
 
@@ -102,7 +111,7 @@ impl Body<'_> {
                 }
             }
             // A register buffer that nothing touches.
-            (Some(Place::Registers), None) => {}
+            (Some(Place::Registers), None) => self.alloc_tile(b),
             (Some(Place::Registers | Place::Stack), _) => {
                 let n = buffer.extent_elements().max(1);
                 // The last row, too, is as long as the others.
@@ -206,7 +215,11 @@ impl Body<'_> {
         let Some(v) = Vector::of(dtype, usize::from(c.len)) else { return Err(NoVector::Lanes) };
         // What memory keeps as a byte loses its upper bits there.
         let value = match value {
-            Expr::Cast(d, whole) if is_cut(whole.ty(self.kernel).dtype, *d) && !self.own.registers.contains_key(&b) => {
+            Expr::Cast(d, whole)
+                if dtype.is_byte()
+                    && is_cut(whole.ty(self.kernel).dtype, *d)
+                    && !self.own.registers.contains_key(&b) =>
+            {
                 self.vector(whole, c)?
             }
             _ => self.vector(value, c)?,

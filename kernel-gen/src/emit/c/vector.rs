@@ -13,6 +13,7 @@ use crate::emit::clike::lanes::{lane_of_expr, lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
 use crate::emit::clike::text::{Text, halves, infix, pushed};
+use crate::emit::clike::walk::dot;
 use crate::ir::{BinOp, BufferId, DType, Expr, UnOp};
 use crate::lower::transpose_copies::whole_rows;
 
@@ -449,18 +450,6 @@ impl Body<'_> {
         let place = rest.as_int().map(|c| (base.clone(), c));
         let pointer = self.pointer(&base, rest)?;
         Ok(Run { pointer, stride, place })
-    }
-}
-
-/// The sum, if there is one, and the words of an expression that adds up products of words.
-pub(super) fn dot(e: &Expr) -> Option<(Option<&Expr>, &Expr, &Expr)> {
-    match e {
-        Expr::Binary(BinOp::Dot, x, y) => Some((None, x, y)),
-        Expr::Binary(BinOp::Add, sum, dot) => match &**dot {
-            Expr::Binary(BinOp::Dot, x, y) => Some((Some(sum), x, y)),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

@@ -212,6 +212,7 @@ fn isa_variant(isa: Isa) -> &'static str {
         Isa::Aarch64I8mm => "Aarch64I8mm",
         Isa::X86_64V3Vnni => "X86_64V3Vnni",
         Isa::X86_64V4Vnni => "X86_64V4Vnni",
+        Isa::X86_64V4Amx => "X86_64V4Amx",
     }
 }
 

@@ -433,6 +433,10 @@ int main(int argc, char **argv) {
 #ifdef __linux__
   // Whoever started this may be killed while a kernel hangs here, and then nobody would end it.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+#ifdef __x86_64__
+  // ARCH_REQ_XCOMP_PERM of tiles, which kernels of some levels use; other machines refuse, and have none.
+  syscall(SYS_arch_prctl, 0x1023, 18);
+#endif
 #endif
   page_bytes = (size_t)sysconf(_SC_PAGESIZE);
   rlim_t memory = (rlim_t)strtoull(argv[3], 0, 10);

@@ -114,5 +114,6 @@ const SYSTEM_HEADERS: &str = "#define _GNU_SOURCE
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
 ";

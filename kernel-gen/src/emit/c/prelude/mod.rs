@@ -18,6 +18,8 @@ use text::{
 pub(super) enum Helper {
     /// The header of mathematical functions.
     Math,
+    /// The header of the processor's instructions, for those on tiles.
+    Tiles,
     /// The advice to copy a loop's body out.
     Unroll,
     /// The request for a line of memory.
@@ -113,6 +115,7 @@ impl prelude::Helper for Helper {
         let from = |v: Vector, d: DType| if d == v.dtype { v.to_string() } else { format!("{d}_{v}") };
         match self {
             Helper::Math => "math.h".into(),
+            Helper::Tiles => "immintrin.h".into(),
             Helper::Unroll => "KG_UNROLL".into(),
             Helper::Fetch => "KG_FETCH".into(),
             Helper::Type(v) => v.to_string(),
@@ -207,6 +210,7 @@ impl prelude::Helper for Helper {
         let name = self.name();
         match self {
             Helper::Math => "#include <math.h>\n".into(),
+            Helper::Tiles => "#include <immintrin.h>\n".into(),
             Helper::Unroll => "#define KG_PRAGMA(x) _Pragma(#x)\n#ifdef __clang__\n\
                  #define KG_UNROLL(n) KG_PRAGMA(unroll n)\n\
                  #else\n#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)\n#endif\n\n"
@@ -318,9 +322,9 @@ pub(super) fn text(prelude: &Prelude<Helper>, words: &str) -> String {
     let all = |wanted: fn(&Helper) -> bool| -> String {
         prelude.used().filter(|(helper, _)| wanted(helper)).map(|(_, text)| text).collect()
     };
-    let (includes, functions) = (all(|h| *h == Helper::Math), all(|h| *h > Helper::Fetch));
+    let (includes, functions) = (all(|h| *h < Helper::Unroll), all(|h| *h > Helper::Fetch));
     let mut out = format!("#include <stddef.h>\n#include <stdint.h>\n{includes}");
-    if functions.contains("_mm") {
+    if functions.contains("_mm") && !includes.contains("immintrin") {
         out.push_str("#include <immintrin.h>\n");
     }
     if ["x16_t", "vld1_", "vst1_"].iter().any(|name| functions.contains(name)) {

@@ -241,7 +241,7 @@ pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
     let register = match isa {
         Isa::Portable => "",
         Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V3Vnni => "x",
-        Isa::X86_64V4 | Isa::X86_64V4Vnni => "v",
+        Isa::X86_64V4 | Isa::X86_64V4Vnni | Isa::X86_64V4Amx => "v",
         Isa::Aarch64 | Isa::Aarch64Dotprod | Isa::Aarch64I8mm => "w",
     };
     let body = match register {

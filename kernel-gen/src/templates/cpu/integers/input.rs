@@ -18,11 +18,12 @@ pub(super) fn word(dtype: DType, mut integers: Vec<Expr>) -> Expr {
     integers.into_iter().rev().fold(last, |word, integer| Expr::bin(BinOp::Push, word, integer))
 }
 
-/// The parameters of a kernel: an input of whole words in words, weights packed in words of this shape, outputs with all pixels in one row.
-pub(super) fn operands(b: &mut KernelBuilder, w: &Workload, p: &Problem, weights: &[i64]) -> Operands {
+/// The parameters of a kernel: an input of this shape, in words if it has whole ones, weights packed in words of this shape, outputs with
+/// all pixels in one row.
+pub(super) fn operands(b: &mut KernelBuilder, w: &Workload, p: &Problem, x: &[i64], weights: &[i64]) -> Operands {
     Operands::typed(b, w, |param| match param.role {
-        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), p.x_shape()),
-        Role::Input => (param.dtype, p.x_shape()),
+        Role::Input if p.has_words() => (param.dtype.word().expect("an input of bytes"), x.to_vec()),
+        Role::Input => (param.dtype, x.to_vec()),
         Role::Weight => (p.word_types()[1], weights.to_vec()),
         Role::Output | Role::Residual => (param.dtype, p.y_shape()),
         _ => (param.dtype, param.shape.clone()),
@@ -74,11 +75,13 @@ impl Input<'_> {
         }
     }
 
-    /// Brings the input into words, with its padding around it.
-    pub(super) fn pack(&self, b: &mut KernelBuilder) -> BufferId {
+    /// Brings the input into words, with its padding around it; those of an image in one dimension if `flat` says so, where channels are
+    /// neighbours.
+    pub(super) fn pack(&self, b: &mut KernelBuilder, flat: bool) -> BufferId {
         let p = self.p;
         let [words, _] = p.word_types();
-        let packed = b.alloc("x_words", words, &p.packed_shape(), Scope::Global);
+        let shape = if flat { p.flat_shape() } else { p.packed_shape() };
+        let packed = b.alloc("x_words", words, &shape, Scope::Global);
         let [rows, columns] = p.padded();
         let [top, left, bottom, right] = p.padding;
         let zero = self.zero().unwrap_or(int(0));
@@ -88,6 +91,7 @@ impl Input<'_> {
             let ih = Expr::from(b.let_("padded_row", Expr::from(row).floor_mod(rows)));
             let at = |column: Expr, word: Expr| match p.x {
                 Channels::First => vec![image.clone(), ih.clone(), word, column],
+                Channels::Last if flat => vec![image.clone(), (ih.clone() * columns + column) * p.all_words() + word],
                 Channels::Last => vec![image.clone(), ih.clone(), column, word],
             };
             let fill = |b: &mut KernelBuilder, first: i64, count: i64| match p.x {

@@ -96,20 +96,21 @@ pub(super) fn pack(w: &Workload, p: &Problem, tile: i64) -> Kernel {
 /// The kernel.
 pub(super) fn build(w: &Workload, p: &Problem, tiles: Tiles) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let params = operands(&mut b, w, p, &p.packed_weights(tiles.channels()));
+    let params = operands(&mut b, w, p, &p.x_shape(), &p.packed_weights(tiles.channels()));
     let input = Input { p, params: &params, lanes: tiles.lanes };
     let build = Build { w, p, tiles, params: &params, input };
-    let x = if p.reads_in_place() { params.at(0) } else { build.input.pack(&mut b) };
+    let x = if p.reads_in_place() { params.at(0) } else { build.input.pack(&mut b, false) };
     build.sums(&mut b, x);
     b.finish()
 }
 
-struct Build<'a> {
-    w: &'a Workload,
-    p: &'a Problem,
-    tiles: Tiles,
-    params: &'a Operands,
-    input: Input<'a>,
+/// What kernels are built of.
+pub(super) struct Build<'a> {
+    pub(super) w: &'a Workload,
+    pub(super) p: &'a Problem,
+    pub(super) tiles: Tiles,
+    pub(super) params: &'a Operands,
+    pub(super) input: Input<'a>,
 }
 
 impl Build<'_> {
@@ -130,14 +131,10 @@ impl Build<'_> {
     }
 
     /// What the sums of a channel of a tile begin with: its bias, and what the zero point of the input takes from it.
-    fn first(&self, task: &Task, c: &Expr) -> Expr {
+    pub(super) fn first(&self, task: &Task, c: &Expr) -> Expr {
         let (p, width) = (self.p, self.tiles.channels());
         let Task { set, channel_tile, .. } = task;
-        let bias = self.adds_bias_first().then(|| {
-            let of_set = channel_tile.clone() * width + c.clone();
-            let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
-            Expr::load(self.params.get("bias"), vec![channel])
-        });
+        let bias = self.adds_bias_first().then(|| Expr::load(self.params.get("bias"), vec![self.channel(task, c)]));
         let zero = self.input.zero().map(|zero| {
             let last = Expr::Int(p.packed_weights(width)[2] - 1);
             let index = vec![set.clone(), channel_tile.clone(), last, c.clone()];
@@ -151,7 +148,7 @@ impl Build<'_> {
     }
 
     /// Visits `count` neighbours in vectors, the last of which may have fewer lanes: which neighbour, and which lane it is.
-    fn each_vector(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr, Expr)) {
+    pub(super) fn each_vector(&self, b: &mut KernelBuilder, count: i64, body: impl Fn(&mut KernelBuilder, Expr, Expr)) {
         let lanes = self.tiles.lanes;
         let (whole, rest) = (count / lanes, count % lanes);
         if whole > 0 {
@@ -167,6 +164,38 @@ impl Build<'_> {
         }
     }
 
+    /// Whether tasks that follow one another have their pixels in common, or their weights; the others come from farther away each time.
+    pub(super) fn shares_pixels(&self, parts: i64, channel_tiles: i64) -> bool {
+        let [inputs, weights] = [self.p.packed_shape(), self.p.packed_weights(self.tiles.channels()).to_vec()]
+            .map(|shape| shape.into_iter().fold(1, i64::saturating_mul));
+        weights.saturating_mul(parts) <= inputs.saturating_mul(channel_tiles)
+    }
+
+    /// What a number of a task stands for, and which part of its set's pixels it has, of which an image has `of_image`.
+    pub(super) fn task(
+        &self,
+        b: &mut KernelBuilder,
+        task: VarId,
+        x: BufferId,
+        [channel_tiles, parts]: [i64; 2],
+        shares_pixels: bool,
+        of_image: i64,
+    ) -> (Task, Expr) {
+        let set = Expr::from(b.let_("set", Expr::from(task).floor_div(channel_tiles * parts)));
+        let of_set = Expr::from(task).floor_mod(channel_tiles * parts);
+        let (channel_tile, part) = match shares_pixels {
+            true => (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles)),
+            false => (of_set.clone().floor_div(parts), of_set.floor_mod(parts)),
+        };
+        let channel_tile = Expr::from(b.let_("co_t", channel_tile));
+        let part = Expr::from(b.let_("part", part));
+        let image = match self.p.batched {
+            true => set.clone(),
+            false => Expr::from(b.let_("image", part.clone().floor_div(of_image))),
+        };
+        (Task { x, set, channel_tile, image, scalars: vec![] }, part)
+    }
+
     /// The sums of all outputs, and what becomes of them.
     fn sums(&self, b: &mut KernelBuilder, x: BufferId) {
         let (p, tiles) = (self.p, self.tiles);
@@ -174,23 +203,10 @@ impl Build<'_> {
         let (all, channel_tiles) = (ceil_div(p.pixels(), tiles.rows), ceil_div(p.co, tiles.channels()));
         let blocks = ceil_div(all, tiles.block);
         let parts = images * blocks;
-        // Tasks that follow one another have their pixels in common or their weights; the others come from farther away each time.
-        let [inputs, weights] = [p.packed_shape(), p.packed_weights(tiles.channels()).to_vec()]
-            .map(|shape| shape.into_iter().fold(1, i64::saturating_mul));
-        let shares_pixels = weights.saturating_mul(parts) <= inputs.saturating_mul(channel_tiles);
+        let shares_pixels = self.shares_pixels(parts, channel_tiles);
         b.loop_("task", p.sets() * channel_tiles * parts, LoopKind::Parallel, |b, task| {
-            let set = Expr::from(b.let_("set", Expr::from(task).floor_div(channel_tiles * parts)));
-            let of_set = Expr::from(task).floor_mod(channel_tiles * parts);
-            let (channel_tile, part) = match shares_pixels {
-                true => (of_set.clone().floor_mod(channel_tiles), of_set.floor_div(channel_tiles)),
-                false => (of_set.clone().floor_div(parts), of_set.floor_mod(parts)),
-            };
-            let channel_tile = Expr::from(b.let_("co_t", channel_tile));
-            let part = Expr::from(b.let_("part", part));
-            let image =
-                if p.batched { set.clone() } else { Expr::from(b.let_("image", part.clone().floor_div(blocks))) };
+            let (task, part) = self.task(b, task, x, [channel_tiles, parts], shares_pixels, blocks);
             let first = Expr::from(b.let_("first", part.floor_mod(blocks) * tiles.block));
-            let task = Task { x, set, channel_tile, image };
             b.for_("of_block", tiles.block, |b, of| {
                 let tile = Expr::from(b.let_("tile", first.clone() + of));
                 let place = Place { task: &task, first: tile.clone() * tiles.rows };
@@ -241,7 +257,7 @@ impl Build<'_> {
     /// Adds all products.
     fn terms(&self, b: &mut KernelBuilder, place: &Place, sums: &Sums) {
         let (p, width, weights) = (self.p, self.tiles.channels(), self.params.at(1));
-        let Task { x, set, channel_tile, image } = place.task;
+        let Task { x, set, channel_tile, image, .. } = place.task;
         // Where the pixels of the output lie: once for all terms.
         let pixels: Vec<[Expr; 2]> = (0..sums.rows)
             .map(|r| {
@@ -292,7 +308,7 @@ impl Build<'_> {
     /// Makes outputs of whole sums.
     fn finish(&self, b: &mut KernelBuilder, place: &Place, sums: &Sums) {
         let (p, width) = (self.p, self.tiles.channels());
-        let Task { set, channel_tile, image, .. } = place.task;
+        let task = place.task;
         // What is taken from the sums of inputs, once for each pixel.
         if let (Some(inputs), Some(zero)) = (sums.of_inputs, self.input.zero()) {
             self.each_sum(b, sums.rows, self.tiles.lanes, |b, r, c, _| {
@@ -302,41 +318,55 @@ impl Build<'_> {
         }
         let outputs = |b: &mut KernelBuilder, count: i64| {
             self.each_sum(b, sums.rows, count, |b, r, c, lane| {
-                let of_set = channel_tile.clone() * width + c.clone();
-                let channel = if p.batched { of_set } else { set.clone() * p.co + of_set };
-                let at = vec![r.into(), c];
+                let at = vec![r.into(), c.clone()];
                 if let Some(inputs) = sums.of_inputs {
-                    let less = Expr::load(inputs, vec![r.into(), lane]) * self.weight_zero(&channel);
+                    let less = Expr::load(inputs, vec![r.into(), lane]) * self.weight_zero(&self.channel(task, &c));
                     b.store(sums.sums, at.clone(), Expr::load(sums.sums, at.clone()) - less);
                 }
-                let pixel = place.first.clone() + r;
-                let index = match p.y {
-                    Channels::First => vec![image.clone(), channel.clone(), pixel],
-                    Channels::Last => vec![image.clone(), pixel, channel.clone()],
-                };
-                let read = |operand: &StepOperand| self.params.read(self.w, operand, &channel, &index);
-                let done = usize::from(self.adds_bias_first());
-                let result = epilogue_from(done, self.w, Expr::load(sums.sums, at), &index, &read);
-                b.store(self.params.output(), index, result);
+                self.output(b, task, &(place.first.clone() + r), &c, Expr::load(sums.sums, at));
             });
         };
         let (whole, rest) = (p.co / width, p.co % width);
         match (whole, rest) {
             (0, rest) => outputs(b, rest),
             (_, 0) => outputs(b, width),
-            _ => b.if_else(channel_tile.clone().lt(whole), |b| outputs(b, width), |b| outputs(b, rest)),
+            _ => b.if_else(task.channel_tile.clone().lt(whole), |b| outputs(b, width), |b| outputs(b, rest)),
         }
+    }
+
+    /// The output channel that is number `c` of a task's tile.
+    fn channel(&self, task: &Task, c: &Expr) -> Expr {
+        let of_set = task.channel_tile.clone() * self.tiles.channels() + c.clone();
+        if self.p.batched { of_set } else { task.set.clone() * self.p.co + of_set }
+    }
+
+    /// Makes an output of its sum, the first part of which [`Build::first`] says.
+    pub(super) fn output(&self, b: &mut KernelBuilder, task: &Task, pixel: &Expr, c: &Expr, sum: Expr) {
+        let (image, channel) = (task.image.clone(), self.channel(task, c));
+        let index = match self.p.y {
+            Channels::First => vec![image, channel.clone(), pixel.clone()],
+            Channels::Last => vec![image, pixel.clone(), channel.clone()],
+        };
+        let scalar = |operand: &StepOperand| task.scalars.iter().find(|(name, _)| *name == operand.name);
+        let read = |operand: &StepOperand| match scalar(operand) {
+            Some((_, value)) => value.clone(),
+            None => self.params.read(self.w, operand, &channel, &index),
+        };
+        let result = epilogue_from(usize::from(self.adds_bias_first()), self.w, sum, &index, &read);
+        b.store(self.params.output(), index, result);
     }
 }
 
 /// What all tiles of a task have in common.
-struct Task {
+pub(super) struct Task {
     /// The words of the input.
     x: BufferId,
     /// The set of weights.
-    set: Expr,
-    channel_tile: Expr,
-    image: Expr,
+    pub(super) set: Expr,
+    pub(super) channel_tile: Expr,
+    pub(super) image: Expr,
+    /// Operands of the epilogue that are one number, by their names, where these are read but once.
+    pub(super) scalars: Vec<(&'static str, Expr)>,
 }
 
 /// Where a tile of outputs lies.

@@ -5,6 +5,9 @@ use crate::ir::DType;
 use crate::target::Cpu;
 use crate::templates::cpu::tile::RegisterTile;
 
+/// Tasks that a default has, if there are enough tiles.
+pub(super) const WANTED_TASKS: i64 = 16;
+
 /// What is multiplied at a time. Instructions of x86 take inputs without signs, the first ones of Arm inputs with signs, as weights have
 /// them, and later ones both.
 pub(super) fn words(dtype: DType, cpu: &Cpu) -> Words {

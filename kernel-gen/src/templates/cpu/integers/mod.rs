@@ -21,10 +21,11 @@ mod input;
 mod kernel;
 mod level;
 mod problem;
+pub mod tiles;
 pub mod winograd;
 
 use self::kernel::{Tiles, build, pack};
-use self::level::{fits, words};
+use self::level::{WANTED_TASKS, fits, words};
 use self::problem::Problem;
 use super::tile::{
     MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
@@ -41,9 +42,6 @@ pub struct IntegersCpu;
 
 /// Most pixels of a tile.
 const MAX_ROWS: i64 = 28;
-
-/// Tasks that a default has, if there are enough tiles.
-const WANTED_TASKS: i64 = 16;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
@@ -76,14 +74,8 @@ fn cycles(p: &Problem, cpu: &Cpu, tiles: &Tiles) -> f64 {
     let outputs = (p.pixels() * p.co / cpu.f32_lanes()) as f64 * 4.0;
     // A last block that is not full, what a tile takes to begin and to end, and inputs that leave the cache between tiles of channels.
     let idle = (ceil_div(all, tiles.block) * tiles.block) as f64 / all as f64;
-    let away = if block_bytes(p, tiles.rows * tiles.block) <= cpu.l2_bytes / 2 { 0.0 } else { 0.04 };
+    let away = if p.block_bytes(tiles.rows * tiles.block) <= cpu.l2_bytes / 2 { 0.0 } else { 0.04 };
     (p.n * p.groups) as f64 * (sums * (0.99 + 0.01 * idle + away) + outputs + packed)
-}
-
-/// Bytes of the packed input under `pixels` outputs.
-fn block_bytes(p: &Problem, pixels: i64) -> i64 {
-    let [down, across] = p.stride;
-    [pixels.min(p.pixels()), down, across, p.words()].into_iter().fold(4, i64::saturating_mul)
 }
 
 /// A config with a type.
@@ -132,7 +124,7 @@ impl Template for IntegersCpu {
         let wanted = ceil_div(all, ceil_div(WANTED_TASKS, others));
         let sizes = worth_trying(even_tiles(p.pixels(), i64::MAX));
         // Of the blocks that leave enough tasks the largest whose inputs stay in the cache for all tiles of channels.
-        let stays = |size: &i64| *size <= wanted && block_bytes(&p, rows * size) <= cpu.l2_bytes / 2;
+        let stays = |size: &i64| *size <= wanted && p.block_bytes(rows * size) <= cpu.l2_bytes / 2;
         let block = sizes.iter().copied().filter(stays).max().unwrap_or(1);
         Ok(Config::new().with("rows", rows).with("vectors", vectors).with("block", block).with("fetch", "ahead"))
     }

@@ -266,6 +266,12 @@ impl Problem {
         [self.h + top + bottom, self.w + left + right]
     }
 
+    /// Bytes of the packed input under `pixels` outputs.
+    pub(super) fn block_bytes(&self, pixels: i64) -> i64 {
+        let [down, across] = self.stride;
+        [pixels.min(self.pixels()), down, across, self.words()].into_iter().fold(4, i64::saturating_mul)
+    }
+
     /// Sets of weights.
     pub(super) fn sets(&self) -> i64 {
         if self.batched { self.n } else { self.groups }
@@ -311,6 +317,12 @@ impl Problem {
             Channels::First => vec![self.n, h, self.all_words(), w],
             Channels::Last => vec![self.n, h, w, self.all_words()],
         }
+    }
+
+    /// Shape of the same where channels are neighbours, with all words of an image in one dimension.
+    pub(super) fn flat_shape(&self) -> Vec<i64> {
+        let [h, w] = self.padded();
+        vec![self.n, h * w * self.all_words()]
     }
 
     /// Shape of the output as the kernel takes it: with all pixels in one row.

@@ -345,9 +345,9 @@ fn build(w: &Workload, cut: Cut<'_>) -> Kernel {
     let mut p = *cut.p;
     p.padding[2] += OUTPUTS * (cut.blocks() * cut.sizes.tile_rows - cut.grid()[0]);
     let p = &p;
-    let params = operands(&mut b, w, p, &cut.packed_shape());
+    let params = operands(&mut b, w, p, &p.x_shape(), &cut.packed_shape());
     let input = Input { p, params: &params, lanes: cut.sizes.lanes };
-    let x = input.pack(&mut b);
+    let x = input.pack(&mut b, false);
     Build { w, cut, params: &params, input }.tasks(&mut b, x);
     b.finish()
 }
