@@ -20,7 +20,7 @@ pub struct Program {
     /// The results: names and values.
     pub outputs: Vec<(String, ValueId)>,
     /// What shapes and constants decided of its steps, node by node: which branch, how many rounds, which tensor of a sequence.
-    pub(super) decisions: Vec<(String, i64)>,
+    pub(crate) decisions: Vec<(String, i64)>,
 }
 
 /// A tensor between steps.

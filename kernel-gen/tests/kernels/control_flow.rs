@@ -86,7 +86,8 @@ fn within(mut model: ModelProto, range: Range<usize>, around: Around) -> ModelPr
             whole.node.push(node("Greater", &["largest", "least"], &["always"], vec![]));
             // Either branch is the one that gives the results.
             let (yes, no) = (body(&[], &refs(&inside), inner), body(&[], &refs(&to), other));
-            let (holds, [yes, no]) = if range.len() % 2 == 0 { ("always", [yes, no]) } else { ("never", [no, yes]) };
+            let (holds, [yes, no]) =
+                if range.len().is_multiple_of(2) { ("always", [yes, no]) } else { ("never", [no, yes]) };
             whole.node.push(node("Not", &["always"], &["never"], vec![]));
             let branches = vec![graph("then_branch", yes), graph("else_branch", no)];
             whole.node.push(node("If", &[holds], &refs(&outside), branches));

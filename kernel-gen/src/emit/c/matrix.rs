@@ -111,7 +111,7 @@ fn evenly(kernel: &Kernel, buffer: BufferId, firsts: &[Affine], words: i64) -> O
     let apart = |other: &Affine| other.plus(&first, -1).filter(|a| a.terms.is_empty()).map(|a| a.constant);
     let pitch = firsts.get(1).map_or(Some(words), apart)?;
     let even = (0..).zip(firsts).all(|(i, other)| apart(other) == Some(i * pitch));
-    (even && pitch > 0).then(|| Rows { buffer, first, pitch, rows: firsts.len() as i64, words })
+    (even && pitch > 0).then_some(Rows { buffer, first, pitch, rows: firsts.len() as i64, words })
 }
 
 /// The act on a tile that statements begin with: the tile, what is done, and how many statements that takes.
