@@ -12,12 +12,16 @@ use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Workload, naive, reference_with_bounds};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `count` random workloads on integers, or as many as are asked for, a third as many on floats, and a
 /// quarter as many under 3x3 taps, on all processors.
@@ -111,6 +115,44 @@ fn sums_in_tiles_of_registers_are_right() {
     if !here {
         println!("[SKIP] this machine has no tiles of bytes: kernels were interpreted, not run");
     }
+}
+
+/// Of small kernels the verifier looks at each write; those of whole layers have to be shown by their form, and have ragged ends of whole
+/// tiles.
+#[test]
+fn whole_layers_in_tiles_are_kernels_whatever_the_config() {
+    let registry = Registry::builtin();
+    let target = Target::find("x86-64-v4-amx").expect("a built-in target");
+    let template = registry.find("integers_tiles").expect("a built-in template");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/int8_networks.toml");
+    let spec = Spec::load(&path).unwrap_or_else(|faults| panic!("{}", faults[0]));
+    let applies = |w: &Workload| template.applies(w, target).is_ok();
+    let layers: Vec<_> = spec.workloads().map(|(_, w)| w.workload.clone()).filter(applies).collect();
+    assert!(layers.len() > 50, "of {} layers hardly any is one for tiles", layers.len());
+    let with_most = AtomicUsize::new(0);
+    for_each(layers.len(), |i| {
+        let space = template.space(&layers[i], target).expect("it applies");
+        let mut configs = vec![template.default_config(&layers[i], target).expect("it applies")];
+        configs.extend(space.sample(i as u64).map(|(_, config)| config).take(number("KERNEL_GEN_CONFIGS", 4) as usize));
+        // Six sums, a whole tile of either operand, and fewer rows at the end.
+        let most =
+            Config::new().with("rows", 16).with("down", 6).with("vectors", 1).with("block", 1).with("run", "image");
+        if space.index_of(&most).is_ok() {
+            with_most.fetch_add(1, Ordering::Relaxed);
+            configs.push(most);
+        }
+        for config in configs {
+            let of_config = format!("{} {config}", layers[i].key());
+            let scheduled = template.schedule(&layers[i], target, &config).expect("a config of its space");
+            let verified = verify(scheduled.schedule.kernel, &target.limits());
+            let verified = verified.unwrap_or_else(|faults| panic!("{of_config}: {}", faults[0]));
+            let lowered = lower(verified, &LowerOptions::cpu()).expect("a verified kernel");
+            let options = COptions { isa: Isa::X86_64V4Amx, symbol: "kernel".into(), comment: String::new() };
+            let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{of_config}: {e}")).source;
+            assert!(source.contains("_tile_dpb") && !source.contains("dot4"), "{config}\n{source}");
+        }
+    });
+    assert!(with_most.into_inner() > 1, "no layer has a run of several rows");
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Dialect for C {
                 _ => {}
             }
         }
-        Ok(())
+        if l.pragmas.is_empty() { p.fetch_strides(l) } else { Ok(()) }
     }
 }
 
@@ -241,7 +241,7 @@ impl Body<'_> {
         }
     }
 
-    fn updates_registers(&self, l: &For) -> bool {
+    pub(super) fn updates_registers(&self, l: &For) -> bool {
         any(&l.body, |s| matches!(s, Stmt::Reduce { buffer, .. } if self.own.registers.contains_key(buffer)))
     }
 }

@@ -31,7 +31,7 @@ const LEAST_STEPS: i64 = 32;
 const MOST_LINES: i64 = 128;
 
 /// What is smaller stays in the first level of cache.
-const LEAST_BYTES: i64 = 32 << 10;
+pub(super) const LEAST_BYTES: i64 = 32 << 10;
 
 /// What the end of a tile reads.
 enum Ending {

@@ -229,14 +229,18 @@ fn note(kernel: &Kernel, touched: impl Fn(BufferId) -> bool, others: &mut BTreeS
 }
 
 impl Plan {
-    /// The registers of the sums that a block makes, if there are enough for them and for one operand of each shape.
-    fn of(kernel: &Kernel, sums: Vec<BufferId>, operands: &BTreeSet<[i64; 2]>) -> Option<Plan> {
+    /// The registers of the sums that a block makes, if there are enough for them and for the operands of each product: `operands` says
+    /// of each shape how many of it a product has.
+    fn of(kernel: &Kernel, sums: Vec<BufferId>, operands: &BTreeMap<[i64; 2], usize>) -> Option<Plan> {
         let mut shapes: Vec<[i64; 2]> = sums.iter().map(|b| [rows_of(kernel, *b).unwrap_or(SIDE), SIDE]).collect();
-        let mut plan: Vec<([i64; 2], Vec<usize>)> = operands.iter().map(|shape| (*shape, vec![])).collect();
-        if plan.is_empty() || shapes.len() + plan.len() > TILES {
+        let mut plan: Vec<([i64; 2], Vec<usize>)> = operands.keys().map(|shape| (*shape, vec![])).collect();
+        if plan.is_empty() || shapes.len() + operands.values().sum::<usize>() > TILES {
             return None;
         }
-        for (register, at) in (shapes.len()..TILES).zip((0..plan.len()).cycle()) {
+        // What a product needs comes first; what is left over goes around.
+        let second = operands.values().enumerate().filter(|(_, count)| **count > 1).map(|(at, _)| at);
+        let order = (0..plan.len()).chain(second).chain((0..plan.len()).cycle());
+        for (register, at) in (shapes.len()..TILES).zip(order) {
             plan[at].1.push(register);
             shapes.push(plan[at].0);
         }
@@ -282,13 +286,17 @@ impl Matrix {
             return;
         }
         // Tiles of a block within it would take the same registers.
-        let (mut operands, mut nested) = (BTreeSet::new(), false);
+        let (mut operands, mut nested) = (BTreeMap::<[i64; 2], usize>::new(), false);
         acts(kernel, stmts, &mut BTreeSet::new(), &mut |b, act| {
             nested |= !sums.contains(&b) && !others.contains(&b);
             if let Act::Products(both, _) = act
                 && sums.contains(&b)
             {
-                operands.extend(both.iter().map(|of| [of.rows, of.words]));
+                let [x, w] = [0, 1].map(|i| [both[i].rows, both[i].words]);
+                for shape in [x, w] {
+                    let most = operands.entry(shape).or_default();
+                    *most = (*most).max(if x == w { 2 } else { 1 });
+                }
             }
         });
         if let Some(plan) = Plan::of(kernel, sums.clone(), &operands).filter(|_| !nested) {

@@ -32,6 +32,7 @@ mod registers;
 mod rows;
 mod shared;
 mod stmt;
+mod strides;
 mod tile;
 mod tiles;
 mod transpose;

@@ -19,11 +19,12 @@ use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BinOp, BufferId, Expr, Stmt};
 
 /// Accesses that differ by constants only.
-struct Shared {
-    buffer: BufferId,
-    offset: Expr,
-    least: i64,
-    uses: usize,
+pub(super) struct Shared {
+    pub(super) buffer: BufferId,
+    /// What they have in common.
+    pub(super) offset: Expr,
+    /// The constant of each, in the order of the statements.
+    pub(super) constants: Vec<i64>,
 }
 
 /// Splits off the constant of a sum in normal form.
@@ -51,19 +52,21 @@ impl Body<'_> {
         }
         for s in shared {
             // A variable or a constant is short enough.
-            if s.uses < 2 || !matches!(s.offset, Expr::Binary(..)) {
+            let (Some(least), Expr::Binary(..), 2..) =
+                (s.constants.iter().min().copied(), &s.offset, s.constants.len())
+            else {
                 continue;
-            }
+            };
             let b = self.kernel.buffer(s.buffer);
             let constant = if run.iter().any(|stmt| stmt.written() == Some(s.buffer)) { "" } else { "const " };
             let hint = format!("{}_p", b.name);
             let name = self.names.fresh(&hint);
-            let base = self.scalar(&(s.offset.clone() + s.least))?.at(SUM);
+            let base = self.scalar(&(s.offset.clone() + least))?.at(SUM);
             let buffer = self.names.buffer(s.buffer).to_string();
             let start = self.out.len();
             self.line(&format!("{constant}{} *const {name} = {buffer} + {base};", c_type(b.dtype)));
             let declared = (start, self.out.len());
-            self.own.pointers.push(Pointer { buffer: s.buffer, offset: s.offset, constant: s.least, name, declared });
+            self.own.pointers.push(Pointer { buffer: s.buffer, offset: s.offset, constant: least, name, declared });
         }
         Ok(())
     }
@@ -81,7 +84,8 @@ impl Body<'_> {
         }
     }
 
-    fn note_loads(&self, e: &Expr, starts: &[i64], shared: &mut Vec<Shared>) {
+    /// Notes what a value reads from memory.
+    pub(super) fn note_loads(&self, e: &Expr, starts: &[i64], shared: &mut Vec<Shared>) {
         match e {
             // What is read under a condition may not exist, nor may a pointer to it.
             Expr::Select(..) => {}
@@ -103,8 +107,8 @@ impl Body<'_> {
             let Some((scalar, _)) = lane_run(self.kernel, b, indices, *start) else { return };
             let (offset, constant) = split(&self.offset(b, &scalar));
             match shared.iter_mut().find(|s| s.buffer == b && s.offset == offset) {
-                Some(s) => (s.least, s.uses) = (s.least.min(constant), s.uses + 1),
-                None => shared.push(Shared { buffer: b, offset, least: constant, uses: 1 }),
+                Some(s) => s.constants.push(constant),
+                None => shared.push(Shared { buffer: b, offset, constants: vec![constant] }),
             }
         }
     }

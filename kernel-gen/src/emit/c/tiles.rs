@@ -54,6 +54,9 @@ impl Body<'_> {
                 let [x, w] = &both;
                 let x = self.tile_operand(&plan, x)?;
                 let w = self.tile_operand(&plan, w)?;
+                if x == w {
+                    return Err(EmitError::in_c("a product of tiles whose operands share a register"));
+                }
                 let signs = signed.map(|signed| if signed { 's' } else { 'u' });
                 self.line(&format!("_tile_dpb{}{}d({register}, {x}, {w});", signs[0], signs[1]));
             }

@@ -46,6 +46,10 @@ const TILES: i64 = 8;
 /// Tiles that sums may take: the others are for operands.
 const MOST_SUMS: i64 = TILES - 2;
 
+/// Places of an image that is one run, at most: where rows of outputs are long, tiles of equal parts of one lose nothing, and that
+/// each output is written once is shown by trying all places.
+const MOST_PLACES: i64 = 1024;
+
 /// Least cycles of a product of tiles.
 const LEAST_CYCLES: i64 = 9;
 
@@ -74,10 +78,11 @@ enum Run {
 impl Run {
     /// The runs that a problem can have.
     fn of(p: &Problem) -> Vec<Run> {
-        match (p.oh, p.stride) {
-            (1, _) => vec![Run::Row],
-            (_, [1, 1]) => vec![Run::Image, Run::Row],
-            _ => vec![Run::Row],
+        let [_, places] = Run::Image.extents(p);
+        if p.oh > 1 && p.stride == [1, 1] && places <= MOST_PLACES {
+            vec![Run::Image, Run::Row]
+        } else {
+            vec![Run::Row]
         }
     }
 
@@ -126,6 +131,15 @@ impl Cut {
         let rest = places % self.pixels();
         let shapes = if rest > self.rows && rest % self.rows != 0 { 2 } else { 1 };
         self.down * self.vectors <= MOST_SUMS && ceil_div(rest, self.rows) * self.vectors + shapes < TILES
+    }
+
+    /// Whether tasks end where runs do, which is to be seen at their numbers: blocks are equal parts of equal tiles, or one is the whole run
+    /// or a tile. Where there is one run, the last task may go beyond it.
+    fn ends_with_runs(&self, p: &Problem) -> bool {
+        let [runs, places] = self.run.extents(p);
+        let all = ceil_div(places, self.pixels());
+        let equal = places % self.pixels() == 0 && all % self.block.min(all) == 0;
+        runs == 1 || self.block == 1 || self.block >= all || equal
     }
 
     /// As the other kernels for integers have it.
@@ -205,8 +219,8 @@ impl Template for IntegersTiles {
             .knob("vectors", 1..=MOST_SUMS.min(ceil_div(p.co, cpu.f32_lanes())))
             .knob("block", worth_trying(even_tiles(longest, i64::MAX)))
             .knob("run", runs.iter().map(|run| run.name()))
-            .filter("sums and operands fit the tiles of registers", move |c| {
-                Cut::of(c, &registers).is_ok_and(|cut| cut.fits(cut.run.extents(&p)[1]))
+            .filter("sums and operands fit the tiles of registers, and tasks end with the rows of outputs", move |c| {
+                Cut::of(c, &registers).is_ok_and(|cut| cut.fits(cut.run.extents(&p)[1]) && cut.ends_with_runs(&p))
             })
             .build()?)
     }
@@ -236,7 +250,11 @@ impl Template for IntegersTiles {
         let others = p.n * p.groups * runs * ceil_div(p.co, cut.vectors * lanes);
         let wanted = ceil_div(all, ceil_div(WANTED_TASKS, others));
         // Of the blocks that leave enough tasks the largest whose inputs stay in the cache for all tiles of channels.
-        let stays = |size: &i64| *size <= wanted && p.block_bytes(cut.pixels() * size) <= cpu.l2_bytes / 2;
+        let stays = |size: &i64| {
+            *size <= wanted
+                && p.block_bytes(cut.pixels() * size) <= cpu.l2_bytes / 2
+                && Cut { block: *size, ..cut }.ends_with_runs(&p)
+        };
         let longest = Run::of(&p).iter().map(|run| run.extents(&p)[1]).max().unwrap_or(1);
         let block = worth_trying(even_tiles(longest, i64::MAX)).into_iter().filter(stays).max().unwrap_or(1);
         let config = Config::new().with("rows", cut.rows).with("down", cut.down).with("vectors", cut.vectors);
