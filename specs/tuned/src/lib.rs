@@ -10,10 +10,6 @@ pub const FILES: &[(&str, &str)] = &[
     ("sm_90a/nvidia-h200.toml", include_str!("../sm_90a/nvidia-h200.toml")),
     ("x86-64-v3/amd-epyc-family-25-model-1.toml", include_str!("../x86-64-v3/amd-epyc-family-25-model-1.toml")),
     ("x86-64-v4/amd-epyc-family-26-model-2.toml", include_str!("../x86-64-v4/amd-epyc-family-26-model-2.toml")),
-    (
-        "x86-64-v4-amx/intel-r-xeon-r-processor-family-6-model-207.toml",
-        include_str!("../x86-64-v4-amx/intel-r-xeon-r-processor-family-6-model-207.toml"),
-    ),
 ];
 
 #[cfg(test)]
