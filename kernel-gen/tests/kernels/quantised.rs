@@ -15,7 +15,7 @@ use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
-use kernel_gen::templates::Registry;
+use kernel_gen::templates::{Registry, Template};
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Workload, naive, reference_with_bounds};
 use std::collections::BTreeMap;
@@ -82,6 +82,18 @@ fn every_template_on_eight_bits_is_right_on_cpus() {
     seen.into_inner().unwrap().iter().for_each(|(what, count)| println!("{count:5} {what}"));
 }
 
+/// Asserts that a config becomes C whose sums are all in tiles of registers.
+fn sums_in_tiles(template: &dyn Template, workload: &Workload, target: &Target, config: &Config) {
+    let of_config = format!("{} {config}", workload.key());
+    let scheduled = template.schedule(workload, target, config).expect("a config of its space");
+    let verified = verify(scheduled.schedule.kernel, &target.limits());
+    let verified = verified.unwrap_or_else(|faults| panic!("{of_config}: {}", faults[0]));
+    let lowered = lower(verified, &LowerOptions::cpu()).expect("a verified kernel");
+    let options = COptions { isa: Isa::X86_64V4Amx, symbol: "kernel".into(), comment: String::new() };
+    let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{of_config}: {e}")).source;
+    assert!(source.contains("_tile_dpb") && !source.contains("dot4"), "{of_config}\n{source}");
+}
+
 /// Whatever the config, sums are tiles of registers; and they are right, on machines that have tiles in C as well.
 #[test]
 fn sums_in_tiles_of_registers_are_right() {
@@ -100,13 +112,7 @@ fn sums_in_tiles_of_registers_are_right() {
             if here {
                 cpu_templates::check(template, &workload, target, &config, seed, Way::Compiled);
             }
-            let scheduled = template.schedule(&workload, target, &config).expect("a config of its space");
-            let verified = verify(scheduled.schedule.kernel, &target.limits()).expect("a checked kernel");
-            let lowered = lower(verified, &LowerOptions::cpu()).expect("a verified kernel");
-            let options = COptions { isa: Isa::X86_64V4Amx, symbol: "kernel".into(), comment: String::new() };
-            let source = emit(&lowered, &options).expect("a lowered kernel").source;
-            let in_tiles = source.contains("_tile_dpb") && !source.contains("dot4");
-            assert!(in_tiles, "{} {config}\n{source}", workload.key());
+            sums_in_tiles(template, &workload, target, &config);
             counts.lock().unwrap()[usize::from(here)] += 1;
         }
     });
@@ -142,14 +148,7 @@ fn whole_layers_in_tiles_are_kernels_whatever_the_config() {
             configs.push(most);
         }
         for config in configs {
-            let of_config = format!("{} {config}", layers[i].key());
-            let scheduled = template.schedule(&layers[i], target, &config).expect("a config of its space");
-            let verified = verify(scheduled.schedule.kernel, &target.limits());
-            let verified = verified.unwrap_or_else(|faults| panic!("{of_config}: {}", faults[0]));
-            let lowered = lower(verified, &LowerOptions::cpu()).expect("a verified kernel");
-            let options = COptions { isa: Isa::X86_64V4Amx, symbol: "kernel".into(), comment: String::new() };
-            let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{of_config}: {e}")).source;
-            assert!(source.contains("_tile_dpb") && !source.contains("dot4"), "{config}\n{source}");
+            sums_in_tiles(template, &layers[i], target, &config);
         }
     });
     assert!(with_most.into_inner() > 1, "no layer has a run of several rows");

@@ -14,7 +14,7 @@
 
 use super::body::Body;
 use super::chunk::starts;
-use super::fetch::LINE_BYTES;
+use super::fetch::{LEAST_BYTES, of_a_line};
 use super::phases::Place;
 use super::pointers::split;
 use super::types::c_type;
@@ -29,9 +29,6 @@ const LEAST_STEPS: i64 = 32;
 
 /// More requests than this at once would wait for one another.
 const MOST_LINES: i64 = 128;
-
-/// What is smaller stays in the first level of cache.
-pub(super) const LEAST_BYTES: i64 = 32 << 10;
 
 /// What the end of a tile reads.
 enum Ending {
@@ -110,7 +107,7 @@ impl Body<'_> {
         if !large || indices.iter().any(later) {
             return;
         }
-        let line = LINE_BYTES / (buffer.dtype.bytes() as i64).max(1);
+        let line = of_a_line(buffer.dtype);
         for offset in offsets {
             let (rest, constant) = split(&offset);
             let near = |asked: &Ending| match asked {

@@ -16,12 +16,21 @@ use crate::analysis::affine::Affine;
 use crate::emit::EmitError;
 use crate::emit::clike::lanes::lane_run;
 use crate::emit::clike::text::strength::SUM;
-use crate::ir::{BufferId, Expr, For, Stmt};
+use crate::ir::{BufferId, DType, Expr, For, Stmt};
 
 /// Bytes of a cache line, the shortest of the processors that code is emitted for.
 pub(super) const LINE_BYTES: i64 = 64;
+
+/// A buffer that is smaller stays in the first level of cache.
+pub(super) const LEAST_BYTES: i64 = 32 << 10;
+
 /// More iterations than anybody would look ahead. Addresses stay far from the end of the number range.
 const MOST_ITERATIONS: i64 = 1 << 20;
+
+/// Elements of a cache line.
+pub(super) fn of_a_line(dtype: DType) -> i64 {
+    LINE_BYTES / (dtype.bytes() as i64).max(1)
+}
 
 impl Body<'_> {
     /// Emits the requests at the start of the body of a loop that is annotated so.
@@ -31,7 +40,7 @@ impl Body<'_> {
         }
         let mut asked: Vec<(BufferId, Affine)> = vec![];
         for (b, offset) in self.streamed(l) {
-            let line = LINE_BYTES / (self.kernel.buffer(b).dtype.bytes() as i64).max(1);
+            let line = of_a_line(self.kernel.buffer(b).dtype);
             let way = offset.coefficient(l.var).checked_mul(iterations);
             let Some(later) = way.and_then(|way| offset.plus(&Affine::constant(way), 1)) else { continue };
             let near = |at: &Affine| at.terms == later.terms && at.constant.abs_diff(later.constant) < line as u64;

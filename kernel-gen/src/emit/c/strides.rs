@@ -13,8 +13,7 @@
 
 use super::body::Body;
 use super::chunk::starts;
-use super::endings::LEAST_BYTES;
-use super::fetch::LINE_BYTES;
+use super::fetch::{LEAST_BYTES, LINE_BYTES, of_a_line};
 use super::isa::Isa;
 use super::pointers::Shared;
 use crate::analysis::simplify::simplify;
@@ -71,10 +70,12 @@ impl Body<'_> {
     /// An element of each line that is read so many steps later, if steps are far apart.
     fn requests(&self, l: &For, ahead: i64, read: Shared) -> Option<(BufferId, Vec<Expr>)> {
         let buffer = self.kernel.buffer(read.buffer);
-        let bytes = buffer.dtype.bytes() as i64;
+        if buffer.extent_bytes() <= LEAST_BYTES {
+            return None;
+        }
         let next = read.offset.clone().subst(l.var, &(Expr::Var(l.var) + 1));
         let step = simplify(&(next - read.offset.clone()), &self.ranges).as_int()?;
-        let line = LINE_BYTES / bytes.max(1);
+        let line = of_a_line(buffer.dtype);
         let mut constants = read.constants;
         constants.sort_unstable();
         let last = *constants.last()?;
@@ -88,11 +89,11 @@ impl Body<'_> {
         if lines.last().is_some_and(|asked| last - asked >= line / 2) {
             lines.push(last);
         }
-        let apart = step.checked_mul(bytes)? >= LEAST_STRIDE.max(2 * LINE_BYTES * lines.len() as i64);
-        let way = step.checked_mul(ahead)?;
-        if !apart || buffer.extent_bytes() <= LEAST_BYTES {
+        let stride = step.checked_mul(buffer.dtype.bytes() as i64)?;
+        if stride < LEAST_STRIDE.max(2 * LINE_BYTES * lines.len() as i64) {
             return None;
         }
+        let way = step.checked_mul(ahead)?;
         let later = |constant: &i64| Some(simplify(&(read.offset.clone() + constant.checked_add(way)?), &self.ranges));
         Some((read.buffer, lines.iter().map(later).collect::<Option<_>>()?))
     }
